@@ -1,0 +1,65 @@
+"""The command line `rareword`: finds the job's module and hands it the arguments.
+
+Job modules are imported only when they are called, so `rareword --help` is immediate.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from rareword.schemas.errors import RarewordError
+
+JOBS = {
+    "prepare": "text files, TSV or Parquet -> corpus: cleaned, tokenised, truecased sentence pairs",
+    "count-words": "corpus -> words: each word with its counts on both sides",
+    "learn-merges": "words -> merges: byte-pair merges, exact, in shards",
+    "segment": "corpus and merges -> segmented: piece ids, vocabulary, statistics",
+    "train": "segmented -> model: attentional encoder-decoder, on one or many devices",
+    "decode": "corpus and model -> translations: beam search",
+    "evaluate": "translations and references -> report: BLEU, chrF, rare and unseen words",
+    "run": "CONFIG.yaml -> all of the above in one directory, finished stages skipped",
+}
+
+
+def _usage() -> str:
+    width = max(map(len, JOBS))
+    lines = ["usage: rareword JOB [options]", "", "jobs:"]
+    lines += [f"  {name:<{width}}  {text}" for name, text in JOBS.items()]
+    lines += [
+        "",
+        "`rareword JOB --help` shows a job's options. Beam's own pipeline options may follow them.",
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a job. Exit code 0 if it finished, 1 for an error, 2 for a wrong call."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv and argv[0] == "--version":
+        import importlib.metadata
+
+        print(f"rareword {importlib.metadata.version('rareword')}")
+        return 0
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if argv else 2
+    name, rest = argv[0], argv[1:]
+    if name not in JOBS:
+        import difflib
+
+        near = difflib.get_close_matches(name, JOBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"jobs: {', '.join(JOBS)}"
+        print(f"rareword: no job {name!r}; {hint}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"rareword.pipelines.{name.replace('-', '_')}")
+    try:
+        return int(module.run(rest))
+    except RarewordError as error:
+        print(f"rareword {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"rareword {name}: stopped", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

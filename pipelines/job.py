@@ -1,0 +1,300 @@
+"""What every job does around its own work: plan, refuse or skip, run, clean up, report.
+
+A job module holds its options (a dataclass), a `plan` that reads and checks all inputs and does no
+work, a `build(pipeline, options, plan)` whose last step writes the manifest, and
+
+    JOB = Job("count-words", "...", CountWordsOptions, plan, beam_work(build), count_files)
+
+    def run(argv: Sequence[str]) -> int:
+        return job.run(JOB, argv)
+
+`rareword run CONFIG.yaml` calls `execute` with options of its own making.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rareword.schemas import manifest as manifests
+from rareword.schemas import options as typed_options
+from rareword.schemas import storage
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.manifest import Manifest, Plan
+from rareword.schemas.options import JobOptions
+
+OptionsT = TypeVar("OptionsT", bound=JobOptions)
+
+DEFAULT_RUNNER = "FnApiRunner"
+
+
+@dataclass(frozen=True)
+class Job(Generic[OptionsT]):
+    """A job as the command line and the whole-run driver see it."""
+
+    name: str
+    description: str
+    options: type[OptionsT]
+    plan: Callable[[OptionsT], Plan]
+    """Reads and checks every input; raises RarewordError before any work starts."""
+    work: Callable[[OptionsT, Plan, Sequence[str]], None]
+    """Does the work; the last thing it writes is the manifest. Gets the Beam arguments."""
+    progress: Callable[[OptionsT], str] | None = None
+    """A few words on how far the running job is, from what lies in its output directory."""
+    resumes: bool = False
+    """True if the job goes on from files that a killed run left; else they are removed first."""
+    uses_beam: bool = True
+
+
+def run(job: Job[OptionsT], argv: Sequence[str]) -> int:
+    """The job's command line. Returns the exit code; errors are RarewordError."""
+    options, rest = typed_options.parse(job.options, f"rareword {job.name}", job.description, argv)
+    execute(job, options, rest)
+    return 0
+
+
+def execute(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str] = ()) -> Manifest:
+    """Runs a job, or skips it if its output is there already. Returns the output's manifest.
+
+    With `dry_run` nothing is written and the manifest is an empty one.
+    """
+    if job.uses_beam:
+        check_beam_arguments(beam_arguments, job.options)
+    elif beam_arguments:
+        refuse_arguments(beam_arguments, [], job.options)
+    plan = job.plan(options)
+    say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr))
+    finished = _prepare_output(job, options, plan)
+    if options.dry_run:
+        print(_describe(job, options, plan, finished is not None))
+        return finished or Manifest(job.name, plan.fingerprint, plan.options, plan.inputs, "", ())
+    if finished is not None:
+        say(f"{job.name}: {options.output} is finished already, skipped")
+        return finished
+    started = time.monotonic()
+    try:
+        with _terminated_cleanly(), _progress(job, options):
+            job.work(options, plan, beam_arguments)
+    except BaseException as error:
+        if not job.resumes:
+            _remove_unfinished(options.output)
+        found = _user_error(error)
+        if found is not None and found is not error:
+            raise found from error
+        raise
+    result = manifests.read(options.output, job.name, "--output")
+    storage.remove(storage.join(options.output, manifests.STARTED_NAME))
+    say(f"{job.name}: {_summary(result)} in {time.monotonic() - started:.1f} s -> {options.output}")
+    return result
+
+
+# ---- the output directory ----
+
+
+def _prepare_output(job: Job[OptionsT], options: OptionsT, plan: Plan) -> Manifest | None:
+    """Returns the manifest if the work is done; else makes the directory ready (not in a dry run).
+
+    Raises RarewordError if the directory holds something else and `overwrite` is not set.
+    """
+    output, started = options.output, storage.join(options.output, manifests.STARTED_NAME)
+    if storage.exists(output) and not storage.is_directory(output):
+        raise RarewordError(f"--output: {output} is a file, not a directory")
+    names = storage.list_files(output) if storage.exists(output) else []
+    ours = started if manifests.STARTED_NAME in names else None
+    if manifests.MANIFEST_NAME in names and not options.overwrite:
+        value = storage.read_json(storage.join(output, manifests.MANIFEST_NAME))
+        if value.get("plan") == plan.fingerprint and value.get("job") == job.name:
+            return manifests.read(output, job.name, "--output")
+        raise RarewordError(
+            f"--output: {output} holds another run ({_difference(value, plan)}); "
+            "choose another directory or add --overwrite"
+        )
+    if names and ours is None and not options.overwrite:
+        raise RarewordError(
+            f"--output: {output} holds files that are not of this job ({names[0]}, ...); "
+            "choose another directory or add --overwrite"
+        )
+    left = storage.read_json(ours) if ours and not options.overwrite else None
+    if left is not None and left.get("job") != job.name:
+        raise RarewordError(
+            f"--output: {output} holds an unfinished `{left.get('job')}`; "
+            "choose another directory or add --overwrite"
+        )
+    if options.dry_run:
+        return None
+    same = left is not None and left.get("plan") == plan.fingerprint
+    if names and not (job.resumes and same):
+        storage.remove(output)
+    storage.write_json(started, {"job": job.name, "plan": plan.fingerprint})
+    return None
+
+
+def _difference(found: Mapping[str, Any], plan: Plan) -> str:
+    """Says in what a finished directory differs from the plan."""
+    if found.get("job") != plan.job:
+        return f"of `{found.get('job')}`"
+    for what, old, new in (
+        ("option", found.get("options", {}), plan.options),
+        ("input", found.get("inputs", {}), plan.inputs),
+    ):
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                values = f": {old.get(name)!r} there, {new.get(name)!r} here"
+                return f"{what} {name!r} differs" + (values if what == "option" else "")
+    return "written by another release"
+
+
+def _remove_unfinished(output: str) -> None:
+    """Takes back what a failed run wrote."""
+    with contextlib.suppress(Exception):
+        if not manifests.is_finished(output):
+            storage.remove(output)
+
+
+def _describe(job: Job[OptionsT], options: OptionsT, plan: Plan, finished: bool) -> str:
+    lines = [f"{job.name} would write {options.output}"]
+    lines += [f"  input  {name}: {content[:12]}" for name, content in sorted(plan.inputs.items())]
+    lines += [f"  option {name}: {value}" for name, value in sorted(plan.options.items())]
+    lines.append(f"  plan   {plan.fingerprint[:12]}" + (", finished already" if finished else ""))
+    return "\n".join(lines)
+
+
+def _summary(result: Manifest) -> str:
+    figures = [f"{k} {v:,}" for k, v in result.figures.items() if isinstance(v, int)]
+    return ", ".join([f"{result.rows:,} rows", *figures])
+
+
+# ---- Beam ----
+
+
+def beam_work(
+    build: Callable[[Any, OptionsT, Plan], None],
+) -> Callable[[OptionsT, Plan, Sequence[str]], None]:
+    """The `work` of a Beam job: builds its graph and runs it to the end."""
+
+    def work(options: OptionsT, plan: Plan, arguments: Sequence[str]) -> None:
+        import apache_beam as beam  # a second of import; not for --help
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        # Long graphs of unrolled rounds pass through recursive visitors.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
+        if not any(a == "--runner" or a.startswith("--runner=") for a in arguments):
+            arguments = [*arguments, f"--runner={DEFAULT_RUNNER}"]
+        pipeline = beam.Pipeline(options=PipelineOptions(list(arguments)))
+        build(pipeline, options, plan)
+        pipeline.run().wait_until_finish()
+
+    return work
+
+
+def check_beam_arguments(arguments: Sequence[str], options: type) -> None:
+    """Refuses what Beam would only warn about, and the mode that loses data.
+
+    Raises RarewordError for an unknown option and for `direct_running_mode=multi_threading`.
+    """
+    if not arguments:
+        return
+    import argparse
+
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    for cls in PipelineOptions.__subclasses__():
+        cls._add_argparse_args(parser)  # type: ignore[arg-type]
+    known, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        refuse_arguments(unknown, list(parser._option_string_actions), options)
+    if getattr(known, "direct_running_mode", None) == "multi_threading":
+        raise RarewordError(
+            "--direct_running_mode: multi_threading is refused, because Beam loses data silently "
+            "in this mode (up to 6 % of the tokens of a word count, job state DONE); use "
+            "in_memory or multi_processing, or --kernel-threads for more cores"
+        )
+
+
+def refuse_arguments(unknown: Sequence[str], known: Sequence[str], options: type) -> None:
+    """Raises RarewordError naming the first unknown argument and the nearest known one."""
+    ours = [typed_options.flag(field.name) for field in dataclasses.fields(options)]
+    word = unknown[0].split("=")[0]
+    near = difflib.get_close_matches(word, [*ours, *known], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "see --help"
+    raise RarewordError(f"unknown argument {word}; {hint}")
+
+
+_QUOTED = re.compile(rf"{RarewordError.__name__}: (.*?)(?: \[while running |\n|$)")
+
+
+def _user_error(error: BaseException) -> RarewordError | None:
+    """The sentence for the user inside whatever the runner raised, found by its text."""
+    if isinstance(error, RarewordError):
+        return RarewordError(re.sub(r" \[while running '.*", "", str(error), flags=re.DOTALL))
+    matches = _QUOTED.findall(str(error))
+    return RarewordError(matches[-1]) if matches else None
+
+
+@contextlib.contextmanager
+def _terminated_cleanly() -> Iterator[None]:
+    """SIGTERM ends the run like Ctrl-C, so that runners stop and unfinished files go."""
+
+    def stop(signum: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+# ---- progress ----
+
+_LOG_EVERY_S = 30.0
+
+
+@contextlib.contextmanager
+def _progress(job: Job[OptionsT], options: OptionsT) -> Iterator[None]:
+    """A line that is rewritten on a terminal, a plain line now and then in a log."""
+    if options.quiet or job.progress is None:
+        yield
+        return
+    stop, started, terminal = threading.Event(), time.monotonic(), sys.stderr.isatty()
+
+    def watch() -> None:
+        while not stop.wait(1.0 if terminal else _LOG_EVERY_S):
+            with contextlib.suppress(Exception):  # a listing may meet a file that just went
+                assert job.progress is not None
+                text = f"{job.name}: {job.progress(options)}, {time.monotonic() - started:.0f} s"
+                print(
+                    f"\r\x1b[K{text}" if terminal else text,
+                    end="" if terminal else "\n",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def count_files(options: JobOptions, prefix: str = "part-") -> str:
+    """The usual progress text: shards written so far."""
+    names = [n for n in storage.list_files(options.output) if storage.TEMPORARY_MARK not in n]
+    shards = [n for n in names if n.rsplit("/", 1)[-1].startswith(prefix)]
+    total = re.search(r"-of-(\d+)", shards[0]) if shards else None
+    return f"{len(shards)} of {int(total[1])} shards" if total else "reading"

@@ -1,0 +1,211 @@
+"""Typed options: one frozen dataclass a job serves command line, YAML config and manifest.
+
+    @dataclass(frozen=True)
+    class CountWordsOptions(JobOptions):
+        corpus: str = option(help="directory that `prepare` wrote")
+        shards: int = option(8, help="output shards", at_least=1)
+
+A field without a default is required. Field names become `--kebab-case` flags. Supported types:
+str, int, float, bool, tuple[str, ...], Literal[...] and `X | None` of these.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from rareword.schemas.errors import RarewordError
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    shapes_result: bool = True,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Any:
+    """A dataclass field for an option.
+
+    help: one sentence with the unit. shapes_result: False for paths, threads, verbosity and all
+    else that leaves the output's bytes alone; such options stay out of the plan's fingerprint.
+    at_least, at_most: inclusive bounds for numbers.
+    """
+    metadata = {
+        "help": help,
+        "shapes_result": shapes_result,
+        "at_least": at_least,
+        "at_most": at_most,
+    }
+    return dataclasses.field(default=default, metadata=metadata, kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobOptions:
+    """Options that every job has."""
+
+    output: str = option(help="directory to write, local or a gs:// URL", shapes_result=False)
+    overwrite: bool = option(
+        False, help="replace what another run left in the output directory", shapes_result=False
+    )
+    dry_run: bool = option(
+        False, help="check inputs and options, print the plan, write nothing", shapes_result=False
+    )
+    quiet: bool = option(False, help="print no progress and no summary", shapes_result=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """What a field's annotation allows."""
+
+    kind: type
+    many: bool = False
+    optional: bool = False
+    choices: tuple[Any, ...] | None = None
+
+
+def _shape(annotation: Any) -> _Shape:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return dataclasses.replace(_shape(inner[0]), optional=True)
+    if origin is tuple:
+        return dataclasses.replace(_shape(arguments[0]), many=True)
+    if origin is typing.Literal:
+        return _Shape(type(arguments[0]), choices=arguments)
+    if annotation in (str, int, float, bool):
+        return _Shape(annotation)
+    raise TypeError(f"options cannot have the type {annotation}")
+
+
+def _shapes(cls: type) -> dict[str, _Shape]:
+    return {name: _shape(hint) for name, hint in typing.get_type_hints(cls).items()}
+
+
+def flag(name: str) -> str:
+    """`kernel_threads` is `--kernel-threads`."""
+    return "--" + name.replace("_", "-")
+
+
+def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
+    """Adds one argument per field of the dataclass, with help, unit and default."""
+    shapes = _shapes(cls)
+    for field in dataclasses.fields(cls):
+        shape, required = shapes[field.name], field.default is dataclasses.MISSING
+        text = field.metadata["help"].replace("%", "%%")
+        if not required and field.default not in (None, (), "") and shape.kind is not bool:
+            text += f" (default: {field.default})"
+        if shape.kind is bool and not shape.many:
+            text += f" (default: {'on' if field.default else 'off'})"
+            parser.add_argument(
+                flag(field.name),
+                action=argparse.BooleanOptionalAction,
+                default=argparse.SUPPRESS,
+                help=text,
+            )
+            continue
+        parser.add_argument(
+            flag(field.name),
+            type=shape.kind,
+            nargs="+" if shape.many else None,
+            choices=shape.choices,
+            required=required,
+            default=argparse.SUPPRESS,
+            metavar=None if shape.choices else shape.kind.__name__.upper(),
+            help=text,
+        )
+
+
+def parse(cls: type[T], prog: str, description: str, argv: Sequence[str]) -> tuple[T, list[str]]:
+    """The options that `argv` gives, and the arguments that are not ours (for Beam)."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser, cls)
+    known, rest = parser.parse_known_args(argv)
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in vars(known).items()}
+    return checked(cls(**values), flag), rest
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """The options that a YAML mapping gives; keys are field names.
+
+    Raises RarewordError for an unknown key (with the nearest known one), a missing key or a value
+    of another type, naming `where`.key.
+    """
+    if not isinstance(values, Mapping):
+        raise RarewordError(f"{where}: expected keys and values, found {values!r}")
+    shapes = _shapes(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    refuse_unknown(values, fields, where)
+    converted: dict[str, Any] = {}
+    for name, value in values.items():
+        shape, label = shapes[name], f"{where}.{name}"
+        if value is None and shape.optional:
+            converted[name] = None
+        elif shape.many:
+            items = [value] if not isinstance(value, list) else value
+            converted[name] = tuple(_convert(item, shape, label) for item in items)
+        else:
+            converted[name] = _convert(value, shape, label)
+    for name, field in fields.items():
+        if field.default is dataclasses.MISSING and name not in converted:
+            raise RarewordError(f"{where}: the key {name!r} is missing ({field.metadata['help']})")
+    return checked(cls(**converted), lambda name: f"{where}.{name}")
+
+
+def _convert(value: Any, shape: _Shape, label: str) -> Any:
+    if shape.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not shape.kind:
+        raise RarewordError(f"{label}: expected {shape.kind.__name__}, found {value!r}")
+    if shape.choices and value not in shape.choices:
+        raise RarewordError(
+            f"{label}: {value!r} is not one of {', '.join(map(str, shape.choices))}"
+        )
+    return value
+
+
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raises RarewordError for the first key that is not known, with the nearest known one."""
+    known = list(known)
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise RarewordError(f"{where}: unknown key {key!r}; {hint}")
+
+
+def checked(options: T, label: Any) -> T:
+    """Checks the numeric bounds; `label(name)` names the option in the error."""
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        value, low, high = (
+            getattr(options, field.name),
+            field.metadata.get("at_least"),
+            field.metadata.get("at_most"),
+        )
+        if value is None or isinstance(value, (str, bool, tuple)):
+            continue
+        if low is not None and value < low:
+            raise RarewordError(f"{label(field.name)}: {value} is below {low}")
+        if high is not None and value > high:
+            raise RarewordError(f"{label(field.name)}: {value} is above {high}")
+    return options
+
+
+def shaping(options: Any) -> dict[str, Any]:
+    """The options that shape the result, as JSON values for the plan."""
+    return {
+        field.name: list(value) if isinstance(value, tuple) else value
+        for field in dataclasses.fields(options)
+        if field.metadata["shapes_result"]
+        for value in (getattr(options, field.name),)
+    }

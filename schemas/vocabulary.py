@@ -1,0 +1,126 @@
+"""The vocabulary: piece ids, their counts, and the hash that ties data, checkpoints and outputs.
+
+Ids 0, 1 and 2 are `<pad>`, `<unk>` and `</s>`. There is no start symbol: the decoder begins from
+a zero embedding, as the paper's code does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rareword.schemas import storage
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.merges import Symbol
+from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, iterate_row_groups, write_shard
+
+PAD, UNK, EOS = 0, 1, 2
+SPECIALS = (Symbol("<pad>", True), Symbol("<unk>", True), Symbol("</s>", True))
+SEPARATOR = "@@"
+"""Shown after a piece that does not end its word; display only, never part of a piece."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Pieces by id; the first three are special. `final[i]` says whether piece i ends a word."""
+
+    pieces: Sequence[str]
+    final: Sequence[bool]
+    source_counts: Sequence[int]
+    target_counts: Sequence[int]
+    _ids: dict[Symbol, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids: dict[Symbol, int] = {}
+        for i in range(len(SPECIALS), len(self.pieces)):
+            ids.setdefault(Symbol(self.pieces[i], self.final[i]), i)
+        object.__setattr__(self, "_ids", ids)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def hash(self) -> str:
+        """Hex SHA-256 of pieces and flags in id order; counts do not matter."""
+        return digest([list(self.pieces), [bool(final) for final in self.final]])
+
+    def id(self, piece: Symbol) -> int:
+        """The id of a piece, UNK if there is none. Special pieces are not text and not found."""
+        return self._ids.get(piece, UNK)
+
+    def display(self, ids: Sequence[int]) -> list[str]:
+        """Pieces for people: `lo@@` `wer`."""
+        return [self.pieces[i] + ("" if self.final[i] else SEPARATOR) for i in ids]
+
+    def words(self, ids: Sequence[int]) -> str:
+        """Joins pieces to text: a space after each piece that ends a word; <unk> is a word."""
+        parts = []
+        for i in ids:
+            parts.append(self.pieces[i])
+            if self.final[i]:
+                parts.append(" ")
+        return "".join(parts).strip(" ")
+
+    def to_table(self) -> pa.Table:
+        return pa.table(
+            {
+                "id": pa.array(range(len(self)), pa.int32()),
+                "piece": pa.array(self.pieces, pa.string()),
+                "final": pa.array(self.final, pa.bool_()),
+                "source_count": pa.array(self.source_counts, pa.int64()),
+                "target_count": pa.array(self.target_counts, pa.int64()),
+            },
+            schema=VOCABULARY.fields,
+        )
+
+    def write(self, directory: str, name: str) -> ShardRecord:
+        """Writes the vocabulary as one Parquet file; its record carries no counters."""
+        return write_shard(directory, name, VOCABULARY, [self.to_table()])
+
+
+def read(url: str) -> Vocabulary:
+    """Reads a vocabulary file; ids must be 0, 1, 2, ... and begin with the special pieces."""
+    columns = pa.concat_tables(iterate_row_groups(url, VOCABULARY)).to_pydict()
+    if columns["id"] != list(range(len(columns["id"]))):
+        raise RarewordError(f"{url}: ids are not 0, 1, 2, ...; the file was edited")
+    special = tuple(map(Symbol, columns["piece"], columns["final"]))[: len(SPECIALS)]
+    if special != SPECIALS:
+        raise RarewordError(f"{url}: does not begin with the special pieces <pad> <unk> </s>")
+    return Vocabulary(
+        columns["piece"], columns["final"], columns["source_count"], columns["target_count"]
+    )
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The vocabularies of the two sides; the same one twice when it is joint."""
+
+    source: Vocabulary
+    target: Vocabulary
+
+    @property
+    def joint(self) -> bool:
+        return self.source.hash == self.target.hash
+
+    @property
+    def hash(self) -> str:
+        """Checked wherever ids are handed over: data, checkpoints, translations."""
+        return digest([self.source.hash, self.target.hash])
+
+
+SOURCE_NAME, TARGET_NAME = "vocabulary-source.parquet", "vocabulary-target.parquet"
+
+
+def read_both(directory: str) -> Vocabularies:
+    """The vocabularies of a `segmented` or `model` directory."""
+    return Vocabularies(
+        read(storage.join(directory, SOURCE_NAME)), read(storage.join(directory, TARGET_NAME))
+    )
+
+
+def write_both(vocabularies: Vocabularies, directory: str) -> list[ShardRecord]:
+    """Writes both vocabularies into a directory."""
+    return [
+        vocabularies.source.write(directory, SOURCE_NAME),
+        vocabularies.target.write(directory, TARGET_NAME),
+    ]

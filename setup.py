@@ -1,0 +1,87 @@
+"""Build and metadata of rareword: four import packages below `rareword` and one C++ extension."""
+
+import os
+from pathlib import Path
+
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
+from setuptools import setup
+
+ROOT = Path(__file__).parent
+FOLDERS = ("schemas", "transforms", "trainer", "pipelines")
+KERNELS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("transforms/kernels/*.cc"))
+HEADERS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("transforms/kernels/*.h"))
+
+
+class BuildKernels(build_ext):
+    """Turns a missing compiler into a sentence that says what to install."""
+
+    def build_extensions(self) -> None:
+        try:
+            super().build_extensions()
+        except Exception as error:
+            raise SystemExit(
+                "rareword needs a C++17 compiler to build its kernels "
+                "(on Debian: apt-get install g++). The compiler said: "
+                f"{error}"
+            ) from error
+
+
+ParallelCompile("RAREWORD_BUILD_JOBS", default=os.cpu_count() or 1).install()
+
+setup(
+    name="rareword",
+    version="0.1.0",
+    description="Exact subword segmentation of parallel corpora on Apache Beam, and translation "
+    "models trained on it",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10,<3.13",
+    packages=[f"rareword.{folder}" for folder in FOLDERS],
+    package_dir={f"rareword.{folder}": folder for folder in FOLDERS},
+    package_data={f"rareword.{folder}": ["py.typed", "*.pyi", "*.html"] for folder in FOLDERS},
+    ext_modules=[
+        Pybind11Extension(
+            "rareword.transforms._kernels",
+            KERNELS,
+            depends=HEADERS,
+            cxx_std=17,
+            extra_compile_args=["-O3", "-pthread"],
+            extra_link_args=["-pthread"],
+        )
+    ],
+    cmdclass={"build_ext": BuildKernels},
+    entry_points={"console_scripts": ["rareword = rareword.pipelines.cli:main"]},
+    install_requires=[
+        "apache-beam>=2.70,<3",
+        "fsspec>=2024.2",
+        "jinja2>=3.1",
+        "numpy>=1.26",
+        "pyarrow>=17",
+        "pyyaml>=6",
+        "sacrebleu>=2.4",
+        "sacremoses>=0.1.1",
+        "safetensors>=0.4",
+        "torch>=2.8",
+        "tqdm>=4.60",
+        "zstandard>=0.22",
+    ],
+    extras_require={
+        "demo": ["babel>=2.14", "pycountry>=24.6"],
+        "gcp": ["apache-beam[gcp]", "gcsfs>=2024.2"],
+        "dev": [
+            "babel>=2.14",
+            "hypothesis>=6.100",
+            "mypy>=1.10",
+            "pycountry>=24.6",
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "ruff>=0.6",
+            "subword-nmt==0.3.8",
+            "types-PyYAML",
+            "types-tqdm",
+        ],
+    },
+    zip_safe=False,
+)

@@ -1,0 +1,95 @@
+"""Elements of the Beam graphs: Arrow tables keyed by an int, and records on their way to a manifest.
+
+Never one Python object per word: the cost of a Beam element is its object and its coder call, so a
+table of thousands of rows costs little more than one row.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsIter
+
+from rareword.schemas.tables import ShardRecord
+
+KeyedTable = tuple[int, pa.Table]
+"""An int key (shard, part or work item) and a table of at most ELEMENT_BYTES."""
+
+ELEMENT_BYTES = 64 << 20
+"""Larger tables are cut: protobuf ends at 2 GiB, runners warn much earlier."""
+
+
+class TableCoder(beam.coders.Coder):
+    """Arrow IPC stream. (A pickled slice would carry its whole parent: apache/arrow#26685.)"""
+
+    def encode(self, value: pa.Table) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_table(value)
+        return bytes(sink.getvalue())
+
+    def decode(self, encoded: bytes) -> pa.Table:
+        return pa.ipc.open_stream(encoded).read_all()
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def estimate_size(self, value: pa.Table) -> int:
+        """Without this, Beam encodes the table once more just to learn its size."""
+        return int(value.nbytes)
+
+    def to_type_hint(self) -> type:
+        return pa.Table
+
+
+beam.coders.registry.register_coder(pa.Table, TableCoder)
+
+
+class MergeTablesCombineFn(beam.CombineFn):
+    """Combines tables of one key by `merge`, eight at a time.
+
+    The accumulator is a short list of tables; `merge` must be associative and commutative.
+    """
+
+    def __init__(self, merge: Callable[[list[pa.Table]], pa.Table], width: int = 8) -> None:
+        self._merge, self._width = merge, width
+
+    def create_accumulator(self) -> list[pa.Table]:
+        return []
+
+    def add_input(self, accumulator: list[pa.Table], element: pa.Table) -> list[pa.Table]:
+        accumulator = [*accumulator, element]
+        return [self._merge(accumulator)] if len(accumulator) >= self._width else accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[list[pa.Table]]) -> list[pa.Table]:
+        return self.compact([table for part in accumulators for table in part])
+
+    def compact(self, accumulator: list[pa.Table]) -> list[pa.Table]:
+        return [self._merge(accumulator)] if len(accumulator) > 1 else accumulator
+
+    def extract_output(self, accumulator: list[pa.Table]) -> pa.Table:
+        return accumulator[0] if len(accumulator) == 1 else self._merge(accumulator)
+
+    def get_accumulator_coder(self) -> beam.coders.Coder:
+        return beam.coders.IterableCoder(TableCoder())
+
+
+@dataclasses.dataclass(frozen=True)
+class Finish(beam.PTransform):  # type: ignore[misc]
+    """Gathers the shards' records and calls `write` with all of them, once, at the very end.
+
+    `write(records)` checks the balances and writes the manifest; it may run again after a failure,
+    so it must be idempotent. Records are ordinary elements: Beam's counters are for watching only.
+    """
+
+    write: Callable[[list[ShardRecord]], Any]
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        return (
+            records.pipeline
+            | "Tick" >> beam.Create([0])
+            | "WriteManifest"
+            >> beam.Map(lambda _, found, write: write(list(found)), AsIter(records), self.write)
+        )
