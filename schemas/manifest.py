@@ -112,7 +112,7 @@ def versions(*packages: str) -> dict[str, str]:
 def finish(
     plan: Plan,
     directory: str,
-    schema: TableSchema,
+    schema: TableSchema | None,
     shards: Iterable[ShardRecord],
     *,
     files: Iterable[ShardRecord] = (),
@@ -126,7 +126,7 @@ def finish(
         plan=plan.fingerprint,
         options=plan.options,
         inputs=plan.inputs,
-        schema=schema.name,
+        schema=schema.name if schema else "",
         shards=tuple(sorted(shards, key=lambda record: record.name)),
         files=tuple(sorted(files, key=lambda record: record.name)),
         figures=figures or {},

@@ -1,4 +1,4 @@
-"""Elements of the Beam graphs: Arrow tables keyed by an int, and records on their way to a manifest.
+"""Elements of the Beam graphs: Arrow tables keyed by an int, and records bound for a manifest.
 
 Never one Python object per word: the cost of a Beam element is its object and its coder call, so a
 table of thousands of rows costs little more than one row.
@@ -77,7 +77,7 @@ class MergeTablesCombineFn(beam.CombineFn):
 
 
 @dataclasses.dataclass(frozen=True)
-class Finish(beam.PTransform):  # type: ignore[misc]
+class Finish(beam.PTransform):
     """Gathers the shards' records and calls `write` with all of them, once, at the very end.
 
     `write(records)` checks the balances and writes the manifest; it may run again after a failure,
