@@ -207,7 +207,7 @@ def check_beam_arguments(arguments: Sequence[str], options: type) -> None:
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for cls in PipelineOptions.__subclasses__():
-        cls._add_argparse_args(parser)  # type: ignore[arg-type]
+        cls._add_argparse_args(parser)
     known, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         refuse_arguments(unknown, list(parser._option_string_actions), options)

@@ -40,7 +40,7 @@ class TableCoder(beam.coders.Coder):
         """Without this, Beam encodes the table once more just to learn its size."""
         return int(value.nbytes)
 
-    def to_type_hint(self) -> type:
+    def to_type_hint(self) -> Any:
         return pa.Table
 
 

@@ -1,0 +1,47 @@
+# Two commands do everything on a machine that has Python 3.11 and a C++ compiler: `make demo` and
+# `make test`. Both make the virtual environment first if there is none.
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+CODE := schemas transforms trainer pipelines
+CHECKED := $(CODE) tests examples setup.py
+
+.PHONY: venv demo test lint types format clean
+
+venv: $(INSTALLED)
+
+# Made again when a pin, the build or a kernel changes; the Python folders are installed editable.
+$(INSTALLED): setup.py pyproject.toml constraints.txt $(wildcard transforms/kernels/*)
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e ".[demo,dev]"
+	touch $@
+
+# English to Russian names: train, translate names never seen, report. See examples/names-enru.yaml.
+demo: $(INSTALLED)
+	$(BIN)/python examples/names.py --target ru --output runs/names-enru-data
+	$(BIN)/rareword run examples/names-enru.yaml --output runs/names-enru
+
+test: lint types
+	$(BIN)/python -m pytest -n 2
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+
+# mypy gets the view that Python has after installation: the folders as packages below `rareword`.
+types: $(INSTALLED)
+	mkdir -p build/typecheck
+	ln -sfn ../.. build/typecheck/rareword
+	cd build/typecheck && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml \
+		$(addprefix -p rareword.,$(CODE))
+
+format: $(INSTALLED)
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/ruff check --fix $(CHECKED)
+
+clean:
+	rm -rf build dist $(VENV) *.egg-info transforms/*.so
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
