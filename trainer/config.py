@@ -1,0 +1,152 @@
+"""What a training run is told: typed options for the command line, and the model's sizes.
+
+Imports no torch, so that `rareword train --help` stays fast.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.options import option
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Each field is an option of `rareword train`."""
+
+    # ---- the model ----
+    embedding: int = option(512, help="size of the word embeddings", at_least=1)
+    hidden: int = option(
+        1024, help="size of the decoder's state and of the attention; even", at_least=2
+    )
+    encoder_hidden: int = option(
+        512, help="size of the encoder's state in each of its two directions", at_least=1
+    )
+    tied: Literal["auto", "all", "target", "none"] = option(
+        "auto",
+        help="embeddings that are one matrix: all (source, target and output; needs a joint "
+        "vocabulary), target (target and output), none; auto: all if joint, else target",
+    )
+    dropout: float = option(
+        0.3, help="share of embeddings, annotations and outputs zeroed", at_least=0, at_most=0.95
+    )
+    label_smoothing: float = option(
+        0.1, help="share of the probability spread over all pieces", at_least=0, at_most=0.9
+    )
+
+    # ---- the optimiser ----
+    optimiser: Literal["adam", "adadelta"] = option(
+        "adam", help="adam, or adadelta with rho 0.95 and eps 1e-6"
+    )
+    learning_rate: float = option(1e-3, help="initial learning rate (adadelta: 1.0)", at_least=0)
+    halve_after: int = option(
+        1,
+        help="validations without improvement, one after the other, before the learning rate is "
+        "halved; 0: never",
+        at_least=0,
+    )
+    clip: float = option(
+        1.0, help="largest norm of the gradient of all parameters; 0: no limit", at_least=0
+    )
+
+    # ---- the data ----
+    batch: int = option(4096, help="size of a batch over all processes, in units", at_least=1)
+    batch_unit: Literal["tokens", "sentences"] = option(
+        "tokens",
+        help="unit of the batch: sentences, or tokens (longest side times pairs, padding counted)",
+    )
+    max_length: int = option(
+        100, help="pieces; pairs with a longer side are counted and skipped", at_least=1
+    )
+    seed: int = option(1, help="seed of parameters, data order and dropout", at_least=0)
+
+    # ---- when to validate, save and stop ----
+    max_epochs: int = option(30, help="passes over the data, at most", at_least=1)
+    max_steps: int | None = option(None, help="updates, at most", at_least=1)
+    validate_every: int | None = option(
+        None, help="updates between validations (default: at the end of each epoch)", at_least=1
+    )
+    monitor: Literal["loss", "bleu"] = option(
+        "loss", help="figure of the development data that says which checkpoint is best"
+    )
+    patience: int = option(
+        5,
+        help="validations without improvement, one after the other, that end training; 0: never",
+        at_least=0,
+    )
+    bleu_pairs: int = option(
+        1000,
+        help="pairs of the development data to translate for BLEU; 0: none",
+        at_least=0,
+    )
+    bleu_beam: int = option(1, help="beam for validation BLEU; 1: greedy", at_least=1)
+    checkpoint_every: int = option(
+        1000, help="updates between checkpoints; each validation writes one too", at_least=1
+    )
+    keep: int = option(3, help="latest checkpoints to keep, beside the best one", at_least=1)
+
+    # ---- the machine ----
+    precision: Literal["float32", "bf16"] = option(
+        "float32", help="precision of matrix products (parameters, softmax and loss stay float32)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", help="where to train; auto: cuda where there is one", shapes_result=False
+    )
+    threads: int = option(
+        0, help="CPU threads of each process; 0: share all cores", shapes_result=False, at_least=0
+    )
+    log_every: int = option(
+        50, help="updates between progress lines", shapes_result=False, at_least=1
+    )
+
+    def check(self) -> None:
+        """Refuses contradictions between options: RarewordError."""
+        if self.hidden % 2:
+            raise RarewordError(f"--hidden: {self.hidden} is odd; maxout needs an even size")
+        if self.batch_unit == "tokens" and self.batch <= self.max_length:
+            raise RarewordError(
+                f"--batch: {self.batch} tokens cannot hold a pair of --max-length "
+                f"{self.max_length} with its end of sentence; raise one or lower the other"
+            )
+        if self.monitor == "bleu" and not self.bleu_pairs:
+            raise RarewordError("--monitor bleu needs --bleu-pairs above 0")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The sizes of a model: all that is needed to build it again."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    embedding: int
+    hidden: int
+    encoder_hidden: int
+    tied: Literal["all", "target", "none"]
+    dropout: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def model_config(
+    config: TrainConfig, source_vocabulary: int, target_vocabulary: int, joint: bool
+) -> ModelConfig:
+    """The model's sizes, given the numbers of pieces; `joint`: both sides share one vocabulary.
+
+    Raises RarewordError if `--tied all` meets two vocabularies.
+    """
+    if config.tied == "all" and not joint:
+        raise RarewordError(
+            "--tied all needs a joint vocabulary, but source and target have different ones; "
+            "use --tied target, or segment with a joint segmenter"
+        )
+    tied = ("all" if joint else "target") if config.tied == "auto" else config.tied
+    return ModelConfig(
+        source_vocabulary=source_vocabulary,
+        target_vocabulary=target_vocabulary,
+        embedding=config.embedding,
+        hidden=config.hidden,
+        encoder_hidden=config.encoder_hidden,
+        tied=tied,
+        dropout=config.dropout,
+    )
