@@ -3,6 +3,9 @@
 Job modules are imported only when they are called, so `rareword --help` is immediate.
 """
 
+import difflib
+import importlib
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 
@@ -35,8 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a job. Exit code 0 if it finished, 1 for an error, 2 for a wrong call."""
     argv = sys.argv[1:] if argv is None else argv
     if argv and argv[0] == "--version":
-        import importlib.metadata
-
         print(f"rareword {importlib.metadata.version('rareword')}")
         return 0
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -44,8 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if argv else 2
     name, rest = argv[0], argv[1:]
     if name not in JOBS:
-        import difflib
-
         near = difflib.get_close_matches(name, JOBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"jobs: {', '.join(JOBS)}"
         print(f"rareword: no job {name!r}; {hint}", file=sys.stderr)

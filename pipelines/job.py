@@ -109,7 +109,7 @@ def _prepare_output(job: Job[OptionsT], options: OptionsT, plan: Plan) -> Manife
     names = storage.list_files(output) if storage.exists(output) else []
     ours = started if manifests.STARTED_NAME in names else None
     if manifests.MANIFEST_NAME in names and not options.overwrite:
-        value = storage.read_json(storage.join(output, manifests.MANIFEST_NAME))
+        value = _read_mapping(storage.join(output, manifests.MANIFEST_NAME))
         if value.get("plan") == plan.fingerprint and value.get("job") == job.name:
             return manifests.read(output, job.name, "--output")
         raise RarewordError(
@@ -121,19 +121,41 @@ def _prepare_output(job: Job[OptionsT], options: OptionsT, plan: Plan) -> Manife
             f"--output: {output} holds files that are not of this job ({names[0]}, ...); "
             "choose another directory or add --overwrite"
         )
-    left = storage.read_json(ours) if ours and not options.overwrite else None
-    if left is not None and left.get("job") != job.name:
+    left = _read_mapping(ours) if ours and not options.overwrite else {}
+    if left and left.get("job") != job.name:
         raise RarewordError(
             f"--output: {output} holds an unfinished `{left.get('job')}`; "
             "choose another directory or add --overwrite"
         )
+    same = left.get("plan") == plan.fingerprint
+    if left and job.resumes and not same:
+        raise RarewordError(
+            f"--output: {output} holds an unfinished run that could go on "
+            f"({_difference(left, plan)}); go on with its options, choose another directory or "
+            "add --overwrite"
+        )
     if options.dry_run:
         return None
-    same = left is not None and left.get("plan") == plan.fingerprint
     if names and not (job.resumes and same):
         storage.remove(output)
-    storage.write_json(started, {"job": job.name, "plan": plan.fingerprint})
+    storage.write_json(
+        started,
+        {
+            "job": job.name,
+            "plan": plan.fingerprint,
+            "options": dict(plan.options),
+            "inputs": dict(plan.inputs),
+        },
+    )
     return None
+
+
+def _read_mapping(url: str) -> Mapping[str, Any]:
+    """A JSON file of ours; what only bears its name is refused."""
+    value = storage.read_json(url)
+    if not isinstance(value, dict) or not {"job", "plan"} <= set(value):
+        raise RarewordError(f"{url} was not written by rareword; choose another --output")
+    return value
 
 
 def _difference(found: Mapping[str, Any], plan: Plan) -> str:

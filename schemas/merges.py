@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.tables import MERGES, iterate_row_groups
+from rareword.schemas.tables import MERGES, read_table
 
 END_OF_WORD = "</w>"
 
@@ -71,23 +71,25 @@ def from_table(table: pa.Table) -> list[Merge]:
 
 def read(url: str) -> list[Merge]:
     """Reads a `merges` Parquet file."""
-    return from_table(pa.concat_tables(iterate_row_groups(url, MERGES)))
+    return from_table(read_table(url, MERGES))
 
 
 def to_codes(merges: Iterable[Merge]) -> str:
     """The text of a subword-nmt codes file, version 0.2.
 
-    Raises RarewordError for a merge whose text holds a space, a line break or a literal `</w>` at
-    its end: the format would read it back as something else.
+    Raises RarewordError for a merge whose text is empty (as in version 0.1, where the end of a word
+    is a symbol of its own), holds a space or a line break, or ends in a literal `</w>`: the format
+    would read it back as something else.
     """
     lines = ["#version: 0.2"]
     for rank, merge in enumerate(merges):
         for symbol in (merge.left, merge.right):
-            if symbol.text.endswith(END_OF_WORD) or any(c in symbol.text for c in " \n\r"):
+            text = symbol.text
+            if not text or text.endswith(END_OF_WORD) or any(c in text for c in " \n\r"):
                 raise RarewordError(
                     f"merge {rank} ({merge.left.text!r} {merge.right.text!r}) cannot be written "
-                    "to a codes file: its text holds a space, a line break or a literal </w>; "
-                    "the merges table itself can hold it"
+                    "to a codes file: its text is empty, holds a space, a line break or a literal "
+                    "</w>; the merges table itself can hold it"
                 )
         lines.append(" ".join(s.text + END_OF_WORD * s.final for s in (merge.left, merge.right)))
     return "\n".join(lines) + "\n"

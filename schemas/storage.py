@@ -74,8 +74,8 @@ def expand(patterns: tuple[str, ...], option: str) -> list[str]:
     urls = []
     for pattern in patterns:
         fs, path = filesystem(pattern)
-        matches = sorted(fs.glob(path)) if any(c in path for c in "*?[") else [path]
-        matches = [match for match in matches if fs.isfile(match)]
+        # A file may well be called `a[1].txt`; only what is no file is a pattern.
+        matches = [path] if fs.isfile(path) else sorted(filter(fs.isfile, fs.glob(path)))
         if not matches:
             raise RarewordError(f"{option}: no file {pattern}")
         urls += [_with_protocol(fs, match) for match in matches]

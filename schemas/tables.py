@@ -143,7 +143,7 @@ def open_parquet(url: str, schema: TableSchema | None = None) -> pq.ParquetFile:
     """
     stream = storage.open_read(url)
     try:
-        file = pq.ParquetFile(stream)
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         stream.close()
         raise RarewordError(f"{url} is damaged or not a Parquet file: {error}") from error
@@ -168,6 +168,11 @@ def iterate_row_groups(
     with open_parquet(url, schema) as file:
         for index in range(file.num_row_groups):
             yield read_row_group(file, index, url, names)
+
+
+def read_table(url: str, schema: TableSchema) -> pa.Table:
+    """A whole file of ours as one table, for small files (merges, vocabularies)."""
+    return pa.concat_tables([schema.fields.empty_table(), *iterate_row_groups(url, schema)])
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,9 @@ def write_shard(
     rows = 0
     with storage.write_atomic(storage.join(directory, name)) as raw:
         stream = _HashingStream(raw)
-        with pq.ParquetWriter(stream, schema.stored, compression="zstd") as writer:
+        with pq.ParquetWriter(
+            stream, schema.stored, compression="zstd", write_page_checksum=True
+        ) as writer:
             for group in _row_groups(tables):
                 group = group.select(schema.fields.names).cast(schema.fields)  # noqa: PLW2901
                 writer.write_table(group.replace_schema_metadata(schema.stored.metadata))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Symbol
-from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, iterate_row_groups, write_shard
+from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, read_table, write_shard
 
 PAD, UNK, EOS = 0, 1, 2
 SPECIALS = (Symbol("<pad>", True), Symbol("<unk>", True), Symbol("</s>", True))
@@ -80,7 +80,7 @@ class Vocabulary:
 
 def read(url: str) -> Vocabulary:
     """Reads a vocabulary file; ids must be 0, 1, 2, ... and begin with the special pieces."""
-    columns = pa.concat_tables(iterate_row_groups(url, VOCABULARY)).to_pydict()
+    columns = read_table(url, VOCABULARY).to_pydict()
     if columns["id"] != list(range(len(columns["id"]))):
         raise RarewordError(f"{url}: ids are not 0, 1, 2, ...; the file was edited")
     special = tuple(map(Symbol, columns["piece"], columns["final"]))[: len(SPECIALS)]
