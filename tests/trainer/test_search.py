@@ -1,0 +1,353 @@
+"""Beam search against brute force, against itself in other batches, and at its edges."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rareword.schemas.vocabulary import EOS, PAD, UNK
+from rareword.trainer import search
+from rareword.trainer.config import ModelConfig
+from rareword.trainer.model import EncoderDecoder, Memory, State
+from rareword.trainer.search import SearchOptions, beam_search, score
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0) -> EncoderDecoder:
+    """A small untrained model whose distributions are far from uniform."""
+    torch.manual_seed(seed)
+    model = EncoderDecoder(
+        ModelConfig(
+            source_vocabulary=pieces,
+            target_vocabulary=pieces,
+            embedding=8,
+            hidden=12,
+            encoder_hidden=6,
+            tied="none",
+        )
+    )
+    with torch.no_grad():
+        model.output.weight.mul_(sharpness)
+        model.output.bias.normal_()
+        model.low_rank.weight.mul_(sharpness)
+    return model.eval()
+
+
+def random_sources(count: int, pieces: int, seed: int = 3, longest: int = 12) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [
+        rng.integers(3, pieces, rng.integers(1, longest + 1)).astype(np.int32) for _ in range(count)
+    ]
+
+
+class ScriptedModel:
+    """Log-probabilities by the pieces so far, from a dictionary; what it lacks is impossible.
+
+    The state carries the number of a prefix, the memory nothing but its shape.
+    """
+
+    def __init__(self, table: dict[tuple[int, ...], dict[int, float]], pieces: int) -> None:
+        self.table, self.pieces = table, pieces
+        self.prefixes: list[tuple[int, ...]] = [()]
+        self.rows: list[int] = []
+
+    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
+        return Memory(source_BS[..., None].float(), source_BS[..., None].float(), mask_BS)
+
+    def start(self, memory: Memory) -> State:
+        return State(torch.zeros(len(memory.mask_BS), 1), memory.annotations_BSZ[:, 0])
+
+    def step(
+        self, state: State, previous_B: Tensor | None, memory: Memory
+    ) -> tuple[Tensor, State, Tensor]:
+        assert len(state.hidden_BH) == len(memory.mask_BS)
+        self.rows.append(len(memory.mask_BS))
+        log_probs_BV = torch.full((len(memory.mask_BS), self.pieces), -math.inf)
+        numbers = []
+        for row, number in enumerate(state.hidden_BH[:, 0].int().tolist()):
+            prefix = self.prefixes[number]
+            if previous_B is not None:
+                prefix = (*prefix, int(previous_B[row]))
+            self.prefixes.append(prefix)
+            numbers.append(len(self.prefixes) - 1)
+            for id_, value in self.table.get(prefix, {}).items():
+                log_probs_BV[row, id_] = value
+        weights_BS = memory.mask_BS.float() / memory.mask_BS.sum(1, keepdim=True)
+        return log_probs_BV, State(torch.tensor(numbers)[:, None].float(), state[1]), weights_BS
+
+
+def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
+    """Sum of the log-probabilities of a target, step by step with one sentence."""
+    with torch.no_grad():
+        source_BS = torch.tensor([[*source, EOS]])
+        memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        state, previous, total = model.start(memory), None, 0.0
+        for id_ in [*target, EOS]:
+            log_probs_BV, state, _ = model.step(state, previous, memory)
+            total += float(log_probs_BV[0, id_])
+            previous = torch.tensor([id_])
+    return total
+
+
+def brute_force(
+    model: EncoderDecoder, source: Sequence[int], pieces: int, limit: int, penalty: float
+) -> list[tuple[float, tuple[int, ...]]]:
+    """All targets of at most `limit` pieces with end-of-sentence, the best first."""
+    allowed = [i for i in range(pieces) if i not in (PAD, EOS)]
+    return sorted(
+        (
+            (log_probabilities(model, source, target) / (len(target) + 1) ** penalty, target)
+            for length in range(limit)
+            for target in itertools.product(allowed, repeat=length)
+        ),
+        reverse=True,
+    )
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(penalty: float) -> None:
+    pieces = 6  # four that can be generated beside </s>
+    for seed in range(3):
+        model = random_model(pieces, seed)
+        source = random_sources(1, pieces, seed, longest=1)[0]
+        options = SearchOptions(beam=400, n_best=5, length_penalty=penalty, max_length_ratio=2.0)
+        expected = brute_force(model, source, pieces, limit=4, penalty=penalty)
+        found = beam_search(model, [source], options, CPU)[0]
+        assert [tuple(h.ids) for h in found] == [ids for _, ids in expected[:5]]
+        assert [h.score for h in found] == pytest.approx([s for s, _ in expected[:5]], abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_sentence_gives_the_same_output_in_every_batch(beam: int) -> None:
+    model, sources = random_model(40, seed=5), random_sources(60, 40)
+    results = [
+        beam_search(model, sources, SearchOptions(beam=beam, batch_tokens=tokens), CPU)
+        for tokens in (1, 37, 100_000)
+    ]
+    for one, *others in zip(*results, strict=True):
+        for other in others:
+            assert [h.ids for h in other] == [h.ids for h in one]
+            assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-5)
+
+
+def test_one_output_per_input_in_the_order_of_the_inputs() -> None:
+    model, sources = random_model(30), random_sources(25, 30)
+    sources[7] = sources[20] = np.array([], np.int32)
+    together = beam_search(model, sources, SearchOptions(), CPU)
+    alone = [beam_search(model, [source], SearchOptions(), CPU)[0] for source in sources]
+    assert [[h.ids for h in hypotheses] for hypotheses in together] == [
+        [h.ids for h in hypotheses] for hypotheses in alone
+    ]
+
+
+def test_blank_in_is_blank_out_without_entering_the_model() -> None:
+    class Untouchable:
+        def __getattr__(self, name: str) -> None:
+            raise AssertionError(f"the model's {name} was used")
+
+    blank = np.array([], np.int32)
+    found = beam_search(Untouchable(), [blank, blank], SearchOptions(n_best=3), CPU)  # type: ignore[arg-type]
+    assert found == [[([], 0.0, None)], [([], 0.0, None)]]
+    assert beam_search(Untouchable(), [], SearchOptions(), CPU) == []  # type: ignore[arg-type]
+
+
+def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
+    model, sources = random_model(40, seed=2), random_sources(40, 40)
+    by_number = [
+        beam_search(model, sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
+    ]
+    for one, three, six in zip(*by_number, strict=True):
+        assert (len(one), len(three), len(six)) == (1, 3, 6)
+        assert one[0].ids == three[0].ids == six[0].ids
+        assert [h.ids for h in three] == [h.ids for h in six[:3]]
+        assert [h.score for h in six] == sorted((h.score for h in six), reverse=True)
+        assert len({tuple(h.ids) for h in six}) == 6
+
+
+def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
+    model, sources = random_model(40, seed=4), random_sources(30, 40)
+    options = SearchOptions(beam=3, length_penalty=0.7)
+    best = [hypotheses[0] for hypotheses in beam_search(model, sources, options, CPU)]
+    forced = score(model, sources, [h.ids for h in best], options, CPU)
+    assert forced == pytest.approx([h.score for h in best], abs=1e-5)
+    by_hand = [
+        log_probabilities(model, source, h.ids) / (len(h.ids) + 1) ** 0.7
+        for source, h in zip(sources, best, strict=True)
+    ]
+    assert forced == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_forced_scores_of_blank_sentences_are_defined() -> None:
+    model, blank = random_model(10), np.array([], np.int32)
+    assert score(model, [blank, blank], [[], [4]], SearchOptions(), CPU) == [0.0, -math.inf]
+
+
+def test_beam_one_is_greedy() -> None:
+    model, sources = random_model(30, seed=8), random_sources(20, 30)
+    for source in sources:
+        with torch.no_grad():
+            source_BS = torch.tensor([[*source, EOS]])
+            memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            state, previous, ids = model.start(memory), None, []
+            while len(ids) < 3 * (len(source) + 1) - 1:
+                log_probs_BV, state, _ = model.step(state, previous, memory)
+                log_probs_BV[0, PAD] = -math.inf
+                previous = log_probs_BV.argmax(1)
+                if previous == EOS:
+                    break
+                ids.append(int(previous))
+        assert beam_search(model, [source], SearchOptions(beam=1), CPU)[0][0].ids == ids
+
+
+def test_an_alive_hypothesis_that_can_still_win_is_waited_for() -> None:
+    # `</s>` at once is the best at first; the longer output wins after normalisation by length.
+    a = 3
+    model = ScriptedModel(
+        {(): {EOS: -1.0, a: -1.1}, (a,): {a: -0.1, EOS: -3.0}, (a, a): {EOS: -0.1}}, pieces=4
+    )
+    found = beam_search(model, [np.array([3])], SearchOptions(beam=2), CPU)[0]  # type: ignore[arg-type]
+    assert found[0].ids == [a, a]
+    assert found[0].score == pytest.approx((-1.1 - 0.1 - 0.1) / 3)
+
+
+def test_search_stops_when_no_alive_hypothesis_can_win() -> None:
+    a = 3
+    endless: dict[tuple[int, ...], dict[int, float]] = {
+        (a,) * n: {a: -9.0, EOS: -9.5} for n in range(1, 60)
+    }
+    model = ScriptedModel({(): {EOS: -0.1, a: -9.0}, **endless}, pieces=4)
+    options = SearchOptions(beam=2, max_length_ratio=25.0)
+    assert beam_search(model, [np.array([3])], options, CPU)[0][0].ids == []  # type: ignore[arg-type]
+    assert len(model.rows) == 1  # -9 / 50 > -0.1 is false from the first step on
+
+
+def test_finished_sentences_and_hypotheses_leave_the_batch() -> None:
+    a, b = 3, 4
+    model = ScriptedModel(
+        {(): {a: -0.5, b: -1.0}, (a,): {EOS: -0.1}, (b,): {b: -0.1}, (b, b): {EOS: -0.1}}, pieces=5
+    )
+    beam_search(model, [np.array([3])] * 2, SearchOptions(beam=2), CPU)  # type: ignore[arg-type]
+    assert model.rows == [2, 4, 2]
+
+
+def test_equal_scores_go_to_the_lowest_id() -> None:
+    flat = {id_: -1.0 for id_ in range(1, 50)}
+    table = {(): dict(flat), **{(id_,): dict(flat) for id_ in range(50)}}
+    options = SearchOptions(beam=3, n_best=3, max_length_ratio=1.0)
+    found = beam_search(ScriptedModel(table, 50), [np.array([3])], options, CPU)[0]  # type: ignore[arg-type]
+    # Two pieces at most: the end, or one piece and the end. All of the beam's totals are equal.
+    assert [h.ids for h in found] == [[], [1], [3]]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_the_greatest_values_are_those_of_a_stable_sort(k: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 4, (200, 9)).astype(np.float32)
+    values[rng.random(values.shape) < 0.3] = -np.inf
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    found, ids = search._top(torch.from_numpy(values), k)
+    assert np.array_equal(ids.numpy(), order)
+    assert np.array_equal(found.numpy(), np.take_along_axis(values, order, 1))
+
+
+def test_pad_is_never_generated_and_unk_only_if_allowed() -> None:
+    likely = {PAD: -0.1, UNK: -1.0, EOS: -4.0, 3: -2.0}
+    table = {(): likely, (UNK,): {EOS: -0.1}, (3,): {EOS: -0.1}}
+    source = [np.array([3])]
+    for forbid, expected in ((False, [UNK]), (True, [3])):
+        options = SearchOptions(forbid_unk=forbid)
+        found = beam_search(ScriptedModel(table, 4), source, options, CPU)  # type: ignore[arg-type]
+        assert found[0][0].ids == expected
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.5, 3.0])
+def test_outputs_end_at_the_length_limit(ratio: float) -> None:
+    endless = {(3,) * n: {3: -0.1, EOS: -5.0} for n in range(40)}
+    options = SearchOptions(beam=2, max_length_ratio=ratio, length_penalty=1.0)
+    found = beam_search(ScriptedModel(endless, 4), [np.array([3, 3, 3])], options, CPU)[0]  # type: ignore[arg-type]
+    length = math.floor(4 * ratio) - 1
+    assert found[0].ids == [3] * length
+    assert found[0].score == pytest.approx((-0.1 * length - 5.0) / (length + 1))
+    assert search.length_limit(3, options) == length + 1
+
+
+def test_a_sentence_without_finite_probabilities_gives_an_empty_output() -> None:
+    broken = ScriptedModel({(): {3: math.nan}}, 4)
+    found = beam_search(broken, [np.array([3]), np.array([3, 3])], SearchOptions(), CPU)  # type: ignore[arg-type]
+    assert found == [[([], -math.inf, None)]] * 2
+
+
+def test_alignments_have_a_row_per_piece_and_ignore_padding() -> None:
+    model, sources = random_model(30, seed=9), random_sources(20, 30)
+    options = SearchOptions(beam=3, n_best=2, alignments=True)
+    together = beam_search(model, sources, options, CPU)
+    plain = beam_search(model, sources, SearchOptions(beam=3, n_best=2), CPU)
+    for source, hypotheses, without in zip(sources, together, plain, strict=True):
+        assert [h.ids for h in hypotheses] == [h.ids for h in without]
+        alone = beam_search(model, [source], options, CPU)[0]
+        for hypothesis, same in zip(hypotheses, alone, strict=True):
+            assert hypothesis.alignment is not None
+            assert hypothesis.alignment.shape == (len(hypothesis.ids) + 1, len(source) + 1)
+            assert hypothesis.alignment.sum(1) == pytest.approx(1.0, abs=1e-5)
+            assert hypothesis.alignment == pytest.approx(same.alignment, abs=1e-5)
+
+
+def test_alignments_are_the_weights_of_the_forced_run() -> None:
+    model, source = random_model(30, seed=9), random_sources(1, 30)[0]
+    found = beam_search(model, [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
+    with torch.no_grad():
+        source_BS = torch.tensor([[*source, EOS]])
+        memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        state, previous, rows = model.start(memory), None, []
+        for id_ in [*found.ids, EOS]:
+            _, state, weights_BS = model.step(state, previous, memory)
+            rows.append(weights_BS[0].numpy())
+            previous = torch.tensor([id_])
+    assert found.alignment == pytest.approx(np.stack(rows), abs=1e-5)
+
+
+def test_batches_hold_their_tokens_longest_first_and_each_sentence_once() -> None:
+    rng = np.random.default_rng(1)
+    for tokens in (1, 30, 200):
+        lengths = rng.integers(1, 60, 100).tolist()
+        batches = search.plan_batches(lengths, tokens)
+        assert sorted(itertools.chain.from_iterable(batches)) == list(range(100))
+        flat = [lengths[i] for batch in batches for i in batch]
+        assert flat == sorted(flat, reverse=True)
+        for batch in batches:
+            assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
+    assert search.plan_batches([], 10) == []
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, sources = random_model(20), random_sources(9, 20)
+    expected = beam_search(model, sources, SearchOptions(), CPU)
+    encode = model.encode
+
+    def small_encode(source_BS: Tensor, mask_BS: Tensor) -> Memory:
+        if len(source_BS) > 2:
+            raise torch.OutOfMemoryError("does not fit")
+        return encode(source_BS, mask_BS)
+
+    monkeypatch.setattr(model, "encode", small_encode)
+    found = beam_search(model, sources, SearchOptions(), CPU)
+    assert [h[0].ids for h in found] == [h[0].ids for h in expected]
+
+    def no_encode(source_BS: Tensor, mask_BS: Tensor) -> Memory:
+        raise torch.OutOfMemoryError("does not fit")
+
+    monkeypatch.setattr(model, "encode", no_encode)
+    with pytest.raises(torch.OutOfMemoryError):
+        beam_search(model, sources, SearchOptions(), CPU)
