@@ -12,6 +12,7 @@ str, int, float, bool, tuple[str, ...], Literal[...] and `X | None` of these.
 import argparse
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,6 +195,8 @@ def checked(options: T, label: Any) -> T:
         )
         if value is None or isinstance(value, (str, bool, tuple)):
             continue
+        if math.isnan(value):  # it would pass both comparisons below
+            raise RarewordError(f"{label(field.name)}: {value} is not a number")
         if low is not None and value < low:
             raise RarewordError(f"{label(field.name)}: {value} is below {low}")
         if high is not None and value > high:
