@@ -49,8 +49,16 @@ class Vocabulary:
         return self._ids.get(piece, UNK)
 
     def display(self, ids: Sequence[int]) -> list[str]:
-        """Pieces for people: `lo@@` `wer`."""
-        return [self.pieces[i] + ("" if self.final[i] else SEPARATOR) for i in ids]
+        """Pieces for people: `lo@@` `wer`; `joined` reads them back.
+
+        A piece whose own text ends in `@@` and that ends its word has a space behind it.
+        """
+        shown = []
+        for i in ids:
+            piece = self.pieces[i]
+            mark = "" if self.final[i] else SEPARATOR
+            shown.append(piece + (mark or " " * piece.endswith((SEPARATOR, " "))))
+        return shown
 
     def words(self, ids: Sequence[int]) -> str:
         """Joins pieces to text: a space after each piece that ends a word; <unk> is a word."""
@@ -76,6 +84,16 @@ class Vocabulary:
     def write(self, directory: str, name: str) -> ShardRecord:
         """Writes the vocabulary as one Parquet file; its record carries no counters."""
         return write_shard(directory, name, VOCABULARY, [self.to_table()])
+
+
+def joined(shown: Sequence[str]) -> str:
+    """The text of displayed pieces: what `Vocabulary.words` gives for their ids."""
+    return "".join(
+        piece.removesuffix(SEPARATOR)
+        if piece.endswith(SEPARATOR)
+        else piece.removesuffix(" ") + " "
+        for piece in shown
+    ).strip(" ")
 
 
 def read(url: str) -> Vocabulary:

@@ -73,6 +73,18 @@ def test_people_see_where_a_piece_does_not_end_its_word() -> None:
     assert found.words([3, 4, UNK]) == "lower <unk>"
 
 
+@given(st.lists(st.lists(st.sampled_from(["@", "@@", "a@@", "a", "@@@"]), min_size=1), max_size=5))
+def test_displayed_pieces_join_back_even_if_they_look_like_the_separator(
+    words: list[list[str]],
+) -> None:
+    cut = [
+        Symbol(piece, place == len(word) - 1) for word in words for place, piece in enumerate(word)
+    ]
+    found = build(list(dict.fromkeys(cut)))
+    text = " ".join("".join(word) for word in words)
+    assert vocabulary.joined(found.display([found.id(symbol) for symbol in cut])) == text
+
+
 def write(path: Path, rows: list[tuple[int, str, bool]]) -> str:
     columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
     table = pa.table(
