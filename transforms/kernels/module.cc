@@ -1,2 +1,13 @@
-#include <pybind11/pybind11.h>
-PYBIND11_MODULE(_kernels, m) { m.doc() = "x"; }
+#include "kernels.h"
+
+PYBIND11_MODULE(_kernels, module) {
+  module.doc() =
+      "Kernels on Arrow strings and flat symbol arrays. They copy no input, release the GIL, keep "
+      "no global state, and raise ValueError naming row and byte for input they cannot take.";
+  rareword::bind_count_words(module);
+  rareword::bind_sequences(module);
+  rareword::bind_pairs(module);
+  rareword::bind_chunks(module);
+  rareword::bind_learn(module);
+  rareword::bind_segment(module);
+}

@@ -1,0 +1,95 @@
+// NumPy arrays in and out, and work spread over threads with the GIL released.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace rareword {
+
+namespace py = pybind11;
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+// Hands a vector over to NumPy without copying it.
+template <class T>
+py::array_t<T> to_numpy(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
+}
+
+// Words or chunks as flat symbols: word w is symbols[offsets[w] .. offsets[w + 1]), `counts[w]` times.
+struct Sequences {
+  std::vector<int32_t> symbols;
+  std::vector<int64_t> offsets{0};
+  std::vector<int64_t> counts;
+
+  void end_word(int64_t count) {
+    offsets.push_back(static_cast<int64_t>(symbols.size()));
+    counts.push_back(count);
+  }
+};
+
+// The same, borrowed from NumPy and checked.
+struct SequencesView {
+  const int32_t* symbols;
+  const int64_t* offsets;
+  const int64_t* counts;
+  int64_t words;
+
+  SequencesView(const Array<int32_t>& symbols_, const Array<int64_t>& offsets_,
+                const Array<int64_t>& counts_)
+      : symbols(symbols_.data()),
+        offsets(offsets_.data()),
+        counts(counts_.data()),
+        words(counts_.size()) {
+    if (offsets_.size() != words + 1)
+      throw py::value_error("offsets must have one entry more than counts");
+    if (offsets[0] < 0 || offsets[words] > symbols_.size())
+      throw py::value_error("offsets reach outside the symbols");
+    for (int64_t w = 0; w < words; ++w)
+      if (offsets[w + 1] < offsets[w])
+        throw py::value_error("word " + std::to_string(w) + ": offsets run backwards");
+    for (int64_t i = offsets[0]; i < offsets[words]; ++i)
+      if (symbols[i] < 0) throw py::value_error("symbol " + std::to_string(i) + " is negative");
+  }
+};
+
+inline py::tuple to_python(Sequences&& result) {
+  return py::make_tuple(to_numpy(std::move(result.symbols)), to_numpy(std::move(result.offsets)),
+                        to_numpy(std::move(result.counts)));
+}
+
+// Cuts [0, size) into one range a thread and calls work(thread, begin, end) in each. The first
+// exception is thrown again in the caller. Call with the GIL released.
+template <class Work>
+void in_parallel(int64_t size, int threads, Work work) {
+  threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), std::max<int64_t>(size, 1)));
+  if (threads == 1) {
+    work(0, int64_t{0}, size);
+    return;
+  }
+  std::vector<std::exception_ptr> failures(threads);
+  std::vector<std::thread> pool;
+  for (int t = 0; t < threads; ++t)
+    pool.emplace_back([&, t] {
+      try {
+        work(t, size * t / threads, size * (t + 1) / threads);
+      } catch (...) {
+        failures[t] = std::current_exception();
+      }
+    });
+  for (auto& thread : pool) thread.join();
+  for (auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace rareword

@@ -1,0 +1,84 @@
+// Words as symbol sequences, and the merges applied to them.
+
+#include "arrays.h"
+#include "arrow.h"
+#include "kernels.h"
+#include "merge_table.h"
+#include "symbols.h"
+#include "text.h"
+
+namespace rareword {
+namespace {
+
+py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
+  const StringColumn column(words);
+  if (counts.size() != column.rows()) throw py::value_error("words and counts differ in length");
+  const int64_t* count = counts.data();
+  Sequences result;
+  {
+    const py::gil_scoped_release release;
+    for (int64_t row = 0; row < column.rows(); ++row) {
+      const std::string_view word = column[row];
+      for (size_t at = 0; at < word.size();) {
+        const size_t begin = at;
+        const int32_t code = next_code_point(word, at);
+        if (code < 0) throw_not_utf8(row, begin);
+        result.symbols.push_back(2 * code + (at == word.size()));
+      }
+      result.end_word(count[row]);
+    }
+  }
+  return to_python(std::move(result));
+}
+
+py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
+                       const Array<int64_t>& counts, const Array<int32_t>& left,
+                       const Array<int32_t>& right, int threads) {
+  const SequencesView view(symbols, offsets, counts);
+  const int64_t merges = left.size();
+  if (right.size() != merges) throw py::value_error("left and right differ in length");
+  std::vector<Sequences> parts(std::max(threads, 1));
+  {
+    const py::gil_scoped_release release;
+    std::vector<int32_t> results(merges);
+    for (int64_t r = 0; r < merges; ++r) results[r] = kFirstMerged + static_cast<int32_t>(r);
+    const MergeTable table(left.data(), right.data(), results.data(), merges);
+    in_parallel(view.words, threads, [&](int t, int64_t begin, int64_t end) {
+      MergeTable::Scratch scratch;
+      std::vector<int32_t> word;
+      for (int64_t w = begin; w < end; ++w) {
+        word.assign(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1]);
+        table.merge(word, scratch);
+        if (word.size() < 2) continue;  // no pair is left in it
+        parts[t].symbols.insert(parts[t].symbols.end(), word.begin(), word.end());
+        parts[t].end_word(view.counts[w]);
+      }
+    });
+    for (size_t t = 1; t < parts.size(); ++t) {
+      const auto shift = static_cast<int64_t>(parts[0].symbols.size());
+      auto &all = parts[0], &part = parts[t];
+      all.symbols.insert(all.symbols.end(), part.symbols.begin(), part.symbols.end());
+      all.counts.insert(all.counts.end(), part.counts.begin(), part.counts.end());
+      for (size_t k = 1; k < part.offsets.size(); ++k)
+        all.offsets.push_back(part.offsets[k] + shift);
+      part = Sequences();
+    }
+  }
+  return to_python(std::move(parts[0]));
+}
+
+}  // namespace
+
+void bind_sequences(py::module_& module) {
+  module.def("base_symbols", &base_symbols, py::arg("words"), py::arg("counts"),
+             "The base symbols of each word of an Arrow string array: 2 * code point, plus 1 at "
+             "the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
+             "ValueError naming row and byte for text that is not UTF-8.");
+  module.def("apply_merges", &apply_merges, py::arg("symbols"), py::arg("offsets"),
+             py::arg("counts"), py::arg("left"), py::arg("right"), py::arg("threads") = 1,
+             "Applies merges (by rank) to every sequence; returns the sequences that still have "
+             "two symbols or more, as base_symbols does.");
+  module.attr("FIRST_MERGED") = kFirstMerged;
+}
+
+}  // namespace rareword
