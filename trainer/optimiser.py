@@ -1,0 +1,85 @@
+"""The optimiser: gradients in one flat buffer, summed over processes, clipped, applied."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rareword.trainer.config import TrainConfig
+from rareword.trainer.distributed import Group
+
+
+class Optimiser:
+    """Adam or Adadelta over a model's parameters, with clipping by the global norm.
+
+    All gradients are views into one buffer, so that a step needs one collective for all of them
+    and for the figures that travel with them. Clipping comes after the sum: the result does not
+    depend on how a batch was dealt to the processes.
+    """
+
+    FIGURES = 2
+    """Numbers that a step sums over processes beside the gradients."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
+        self._parameters = dict(model.named_parameters())
+        values = list(self._parameters.values())
+        size = sum(parameter.numel() for parameter in values)
+        self._buffer = torch.zeros(size + self.FIGURES, device=values[0].device)
+        self._gradient = self._buffer[:size]
+        self.figures = self._buffer[size:]
+        """To be set by the caller before `step`, which leaves the sums over all processes."""
+        start = 0
+        for parameter in values:
+            view = self._gradient[start : start + parameter.numel()]
+            parameter.grad = view.view_as(parameter)
+            start += parameter.numel()
+        self._clip = config.clip
+        self._torch: torch.optim.Optimizer
+        if config.optimiser == "adam":
+            self._torch = torch.optim.Adam(values, lr=config.learning_rate, fused=True)
+        else:
+            self._torch = torch.optim.Adadelta(
+                values, lr=config.learning_rate, rho=0.95, eps=1e-6, foreach=True
+            )
+
+    def zero(self) -> None:
+        """Clears gradients and figures. (Never `zero_grad`, which would drop the views.)"""
+        self._buffer.zero_()
+
+    def step(self, learning_rate: float, group: Group) -> tuple[float, list[float]]:
+        """Sums, clips and applies the gradients; returns their norm before clipping, and figures.
+
+        Parameters are left alone if the norm is not finite: the caller must stop.
+        """
+        group.add_up(self._buffer)
+        norm = torch.linalg.vector_norm(self._gradient, dtype=torch.float64)
+        values: list[float] = torch.cat([norm[None], self.figures.double()]).tolist()
+        length, figures = values[0], values[1:]
+        if not all(map(math.isfinite, values)):
+            return length, figures
+        if self._clip and length > self._clip:
+            self._gradient.mul_(self._clip / length)
+        for parameter_group in self._torch.param_groups:
+            parameter_group["lr"] = learning_rate
+        self._torch.step()
+        return length, figures
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The optimiser's state by parameter and kind: `readout.bias/exp_avg`."""
+        return {
+            f"{name}/{kind}": value
+            for name, parameter in self._parameters.items()
+            for kind, value in self._torch.state[parameter].items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes up a state that `tensors` gave."""
+        state: dict[int, dict[str, Tensor]] = {}
+        for index, name in enumerate(self._parameters):
+            prefix = f"{name}/"
+            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            if found:
+                state[index] = found
+        groups = self._torch.state_dict()["param_groups"]
+        self._torch.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,99 @@
+"""How far a training run is, and what it decides from validations: rate, best, end."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rareword.trainer.config import TrainConfig
+
+LEAST_GAIN = {"loss": 1e-3, "bleu": 0.0}
+"""What counts as an improvement: more than this, in nats a token or in BLEU."""
+
+
+@dataclass
+class RunState:
+    """All that a checkpoint keeps beside tensors. Random numbers need no state: they are drawn
+    from seeds made of the run's seed and the step."""
+
+    learning_rate: float
+    step: int = 0
+    """Updates made."""
+    epoch: int = 0
+    consumed: int = 0
+    """Batches of the epoch that are consumed, whatever the number of processes."""
+    interval_loss: float = 0.0
+    """Summed loss in nats since the last validation, without smoothing."""
+    interval_tokens: int = 0
+    best: float | None = None
+    """Best value of the monitored figure."""
+    best_step: int = 0
+    stalled: int = 0
+    """Validations since the best one."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """One entry a validation: step, epoch, learning_rate, train_loss, loss, bleu."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def consume(self, batches: int, loss: float, tokens: int) -> None:
+        """Books one step; `batches`: how many the epoch has."""
+        self.step += 1
+        self.consumed += 1
+        self.interval_loss += loss
+        self.interval_tokens += tokens
+        if self.consumed == batches:
+            self.epoch, self.consumed = self.epoch + 1, 0
+
+    def wants_validation(self, config: TrainConfig) -> bool:
+        """True if a validation is due after this step, and has not been made."""
+        if self.step == 0 or self.validated:
+            return False
+        if self.why_end(config) is not None:
+            return True
+        if config.validate_every is None:
+            return self.consumed == 0
+        return self.step % config.validate_every == 0
+
+    @property
+    def validated(self) -> bool:
+        """True if the parameters of this step have been validated."""
+        return bool(self.history) and self.history[-1]["step"] == self.step
+
+    def validate(self, loss: float, bleu: float | None, config: TrainConfig) -> bool:
+        """Books a validation (loss in nats a token); True if it is the best so far.
+
+        Halves the learning rate after `halve_after` validations without improvement.
+        """
+        self.history.append(
+            {
+                "step": self.step,
+                "epoch": self.epoch,
+                "learning_rate": self.learning_rate,
+                "train_loss": self.interval_loss / max(1, self.interval_tokens),
+                "loss": loss,
+                "bleu": bleu,
+            }
+        )
+        self.interval_loss, self.interval_tokens = 0.0, 0
+        value = loss if config.monitor == "loss" else bleu
+        assert value is not None, "TrainConfig.check asks for BLEU if it is monitored"
+        sign = -1 if config.monitor == "loss" else 1
+        if self.best is None or sign * (value - self.best) > LEAST_GAIN[config.monitor]:
+            self.best, self.best_step, self.stalled = value, self.step, 0
+            return True
+        self.stalled += 1
+        if config.halve_after and self.stalled % config.halve_after == 0:
+            self.learning_rate /= 2
+        return False
+
+    def why_end(self, config: TrainConfig) -> str | None:
+        """Why training ends here, as a clause for the log; None if it goes on."""
+        if config.max_steps is not None and self.step >= config.max_steps:
+            return f"--max-steps {config.max_steps} reached"
+        if self.epoch >= config.max_epochs:
+            return f"--max-epochs {config.max_epochs} reached"
+        if config.patience and self.stalled >= config.patience:
+            return (
+                f"development {config.monitor} has not improved for {self.stalled} validations "
+                f"(--patience), best at step {self.best_step}"
+            )
+        return None

@@ -1,0 +1,217 @@
+"""The training loop.
+
+One process with a batch and many processes with their shares of it make the same step: the loss
+is the sum over all target tokens divided by their number in the whole batch, which the plan of
+the epoch knows, and gradients are summed before they are clipped. With dropout the processes draw
+masks of their own, so that the equality holds on average only.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rareword.schemas import storage
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.vocabulary import Vocabularies
+from rareword.trainer import checkpoints, validation
+from rareword.trainer.checkpoints import Identity
+from rareword.trainer.config import TrainConfig, model_config
+from rareword.trainer.data import Indices, Pairs, make_batch, plan_epoch, share
+from rareword.trainer.distributed import Group
+from rareword.trainer.loss import batch_loss
+from rareword.trainer.model import EncoderDecoder
+from rareword.trainer.optimiser import Optimiser
+from rareword.trainer.state import RunState
+
+FAILED_BATCH = "failed-batch.json"
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """What a run trains and validates on."""
+
+    train: Pairs
+    dev: Pairs
+    vocabularies: Vocabularies
+
+
+class Trainer:
+    """One process of a training run; every process of the group makes one with the same arguments.
+
+    run: fingerprint of options and data, kept in the checkpoints. say: prints a progress line.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        corpora: Corpora,
+        *,
+        directory: str,
+        run: str,
+        group: Group,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config, self._corpora = config, corpora
+        self._directory, self._group = directory, group
+        self._say = say if group.rank == 0 else lambda text: None
+        both = corpora.vocabularies
+        sizes = model_config(config, len(both.source), len(both.target), both.joint)
+        self._identity = Identity(run, both.hash, sizes)
+        torch.manual_seed(config.seed)
+        self._model = EncoderDecoder(sizes).to(group.device)
+        self._optimiser = Optimiser(self._model, config)
+        resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
+        self._state = resumed or RunState(config.learning_rate)
+        self._lines = _Lines(self._say)
+        self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        """Numbers to learn; a tied matrix counts once."""
+        self._say(
+            f"train: {len(corpora.train):,} pairs, {self.parameters:,} parameters, "
+            f"{group.world} x {group.device.type}"
+            + (f", going on from step {self._state.step}" if resumed else "")
+        )
+
+    def train(self) -> RunState:
+        """Trains to the end, from the latest checkpoint in the directory if there is one.
+
+        Raises RarewordError if the loss or the gradient is no longer a number; the ids of the
+        batch's pairs are in `failed-batch.json` then.
+        """
+        config, state = self._config, self._state
+        self._model.train()
+        while (reason := state.why_end(config)) is None:
+            plan = plan_epoch(
+                self._corpora.train, config.batch, config.batch_unit, config.seed, state.epoch
+            )
+            epoch = state.epoch
+            while state.epoch == epoch and state.why_end(config) is None:
+                self._step(plan[state.consumed], len(plan))
+                if state.wants_validation(config):
+                    self._validate()
+                elif state.step % config.checkpoint_every == 0:
+                    self._save(best=False)
+        self._say(f"train: ended at step {state.step}: {reason}")
+        return state
+
+    def _step(self, indices: Indices, batches: int) -> None:
+        """One update on one batch of the plan."""
+        config, group, state, pairs = self._config, self._group, self._state, self._corpora.train
+        tokens = int(pairs.target.lengths[indices].sum())
+        self._optimiser.zero()
+        mine = share(indices, group.rank, group.world)
+        if len(mine):  # else zeros: this process has no part in a small batch
+            torch.manual_seed(_mask_seed(config.seed, state.step, group.rank))
+            batch = make_batch(pairs, mine, group.device)
+            smoothed, plain = batch_loss(
+                self._model, batch, config.precision, config.label_smoothing
+            )
+            (smoothed / tokens).backward()
+            self._optimiser.figures.copy_(torch.stack([smoothed.detach(), plain]))
+        norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
+        if not np.isfinite([norm, smoothed_sum]).all():
+            self._fail(indices, norm, smoothed_sum / tokens)
+        self._lines.add(loss, tokens, norm, _padding(pairs, indices))
+        state.consume(batches, loss, tokens)
+        if state.step % config.log_every == 0:
+            self._lines.print(state)
+
+    def _validate(self) -> None:
+        config, state, corpora = self._config, self._state, self._corpora
+        started = time.monotonic()
+        self._model.eval()
+        loss = validation.development_loss(self._model, corpora.dev, config, self._group)
+        bleu = None
+        if config.bleu_pairs:
+            bleu = validation.development_bleu(
+                self._model, corpora.dev, corpora.vocabularies.target, config, self._group
+            )
+        self._model.train()
+        rate = state.learning_rate
+        best = state.validate(loss, bleu, config)
+        self._say(
+            f"train: step {state.step}, {state.epoch} epochs: dev loss {loss:.4f}"
+            + (f", dev BLEU on tokens {bleu:.2f}" if bleu is not None else "")
+            + (", best so far" if best else f", {state.stalled} since the best")
+            + (f", learning rate now {state.learning_rate:g}" if state.learning_rate < rate else "")
+            + f" ({time.monotonic() - started:.1f} s)"
+        )
+        self._save(best)
+        self._lines.restart()
+
+    def _save(self, best: bool) -> None:
+        if self._group.rank == 0:
+            checkpoints.save(
+                self._directory,
+                self._model,
+                self._optimiser,
+                self._state,
+                self._identity,
+                best=best,
+                keep=self._config.keep,
+            )
+
+    def _fail(self, indices: Indices, norm: float, loss: float) -> None:
+        """Ends the run: the loss or the gradient is not a number."""
+        url = storage.join(self._directory, FAILED_BATCH)
+        if self._group.rank == 0:
+            storage.write_json(
+                url,
+                {
+                    "step": self._state.step + 1,
+                    "epoch": self._state.epoch,
+                    "loss": str(loss),
+                    "gradient_norm": str(norm),
+                    "ids": self._corpora.train.ids[indices].tolist(),
+                },
+            )
+        raise RarewordError(
+            f"training broke down at step {self._state.step + 1}: loss {loss}, gradient norm "
+            f"{norm}; the ids of the batch's pairs are in {url}. Try a lower --learning-rate or "
+            "--clip, or --precision float32"
+        )
+
+
+class _Lines:
+    """Progress lines: averages since the last one."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.restart()
+
+    def restart(self) -> None:
+        self._loss, self._tokens, self._steps = 0.0, 0, 0
+        self._norm, self._padding = 0.0, 0.0
+        self._started = time.monotonic()
+
+    def add(self, loss: float, tokens: int, norm: float, padding: float) -> None:
+        self._loss += loss
+        self._tokens += tokens
+        self._norm += norm
+        self._padding += padding
+        self._steps += 1
+
+    def print(self, state: RunState) -> None:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        self._say(
+            f"train: step {state.step}, epoch {state.epoch + 1}: "
+            f"loss {self._loss / self._tokens:.4f}, {self._tokens / seconds:,.0f} target tokens/s, "
+            f"learning rate {state.learning_rate:g}, gradient norm {self._norm / self._steps:.2f}, "
+            f"padding {self._padding / self._steps:.1%}"
+        )
+        self.restart()
+
+
+def _padding(pairs: Pairs, indices: Indices) -> float:
+    """The share of padding in a batch's source and target matrices, if one process takes it all."""
+    lengths = [side.lengths[indices] for side in (pairs.source, pairs.target)]
+    cells = sum(int(side.max()) * len(side) for side in lengths)
+    return 1 - sum(int(side.sum()) for side in lengths) / cells
+
+
+def _mask_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a step's dropout masks: a function of the place in the run alone, so a resumed
+    run draws what an uninterrupted one would."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
