@@ -1,0 +1,293 @@
+"""`rareword train`: trains a translation model on segmented data, in one process or many.
+
+With `--processes N` this process prepares the output directory and starts N workers with
+`torch.distributed.run`. Started by torchrun itself (on several machines, say), the workers join
+that group, and worker 0 does what the job does around its work.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rareword.pipelines import job
+from rareword.pipelines.job import Job
+from rareword.schemas import manifest as manifests
+from rareword.schemas import options as typed_options
+from rareword.schemas import storage
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.manifest import Manifest, Plan
+from rareword.schemas.options import JobOptions, option
+from rareword.schemas.tables import ShardRecord
+from rareword.trainer.config import TrainConfig, model_config
+
+if TYPE_CHECKING:
+    from rareword.trainer.distributed import Group
+
+NAME = "train"
+DESCRIPTION = "Trains an attentional encoder-decoder on segmented data."
+HISTORY = "history.json"
+ERRORS_VARIABLE = "RAREWORD_TRAIN_ERRORS"
+"""Set for workers that this module starts: a directory where each leaves its error sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions(JobOptions, TrainConfig):
+    """Options of `rareword train`: where the data is, and all of TrainConfig."""
+
+    segmented: str = option(
+        help="directory that `segment` wrote: training data", shapes_result=False
+    )
+    dev: str = option(help="directory that `segment` wrote: development data", shapes_result=False)
+    processes: int = option(
+        1,
+        help="processes on this machine, each with a GPU if there are",
+        shapes_result=False,
+        at_least=1,
+    )
+
+
+def plan(options: TrainOptions) -> Plan:
+    """Checks the options against each other and against the two corpora."""
+    options.check()
+    train, dev = _inputs(options)
+    both = vocabularies.read_both(options.segmented)
+    model_config(options, len(both.source), len(both.target), both.joint)
+    if options.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RarewordError("--device cuda: torch finds no GPU; use --device cpu or auto")
+    return Plan(
+        NAME,
+        typed_options.shaping(options),
+        {"segmented": train.content, "dev": dev.content},
+    )
+
+
+def _inputs(options: TrainOptions) -> tuple[Manifest, Manifest]:
+    """The manifests of training and development data, of one vocabulary."""
+    train = manifests.read(options.segmented, "segment", "--segmented")
+    dev = manifests.read(options.dev, "segment", "--dev")
+    found = vocabularies.read_both(options.segmented).hash
+    for name, manifest, flag in (
+        (options.segmented, train, "--segmented"),
+        (options.dev, dev, "--dev"),
+    ):
+        recorded = str(manifest.rules.get("vocabulary"))
+        if recorded != found:
+            raise RarewordError(
+                f"{flag}: {name} has vocabulary {recorded[:12]}, but the vocabulary files in "
+                f"{options.segmented} are {found[:12]}; segment both with the same merges"
+            )
+    return train, dev
+
+
+# ---- the work ----
+
+
+def _work(options: TrainOptions, plan: Plan, arguments: Sequence[str]) -> None:
+    """Trains in this process, or starts the processes that do."""
+    if options.processes > 1:
+        _launch(options)
+        return
+    from rareword.trainer import distributed
+
+    with distributed.join(options.device, options.threads) as group:
+        _train(options, plan, group)
+
+
+def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
+    """Reads the data, trains, and, in the first process, finishes the directory."""
+    from rareword.trainer import data
+    from rareword.trainer.train import Corpora, Trainer
+
+    say = _quiet if options.quiet else _say
+    train, dev = _inputs(options)
+    both = vocabularies.read_both(options.segmented)
+    sizes = len(both.source), len(both.target)
+    corpora = Corpora(
+        data.read_pairs(train, *sizes, options.max_length), data.read_pairs(dev, *sizes), both
+    )
+    trainer = Trainer(
+        options,
+        corpora,
+        directory=options.output,
+        run=plan.fingerprint,
+        group=group,
+        say=say,
+    )
+    state = trainer.train()
+    if group.rank > 0:
+        return
+    from rareword.trainer import checkpoints
+
+    output = options.output
+    storage.write_json(storage.join(output, HISTORY), state.history)
+    names = [HISTORY, *checkpoints.files(output)]
+    best = next(entry for entry in state.history if entry["step"] == state.best_step)
+    manifests.finish(
+        plan,
+        output,
+        None,
+        (),
+        files=[*(_record(output, name) for name in names), *vocabularies.write_both(both, output)],
+        figures={
+            "steps": state.step,
+            "best_step": state.best_step,
+            "epochs": state.epoch,
+            "parameters": trainer.parameters,
+            "pairs": len(corpora.train),
+            "pairs_too_long": corpora.train.too_long,
+            "pairs_blank": corpora.train.blank,
+            "dev_pairs": len(corpora.dev),
+            "dev_loss": best["loss"],
+            "dev_bleu_on_tokens": best["bleu"],
+        },
+        rules=train.rules,
+        packages=("torch", "safetensors", "sacrebleu", "pyarrow"),
+    )
+
+
+def _record(output: str, name: str) -> ShardRecord:
+    url = storage.join(output, name)
+    return ShardRecord(name, 0, storage.size(url), storage.sha256(url), {})
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+JOB = Job(NAME, DESCRIPTION, TrainOptions, plan, _work, resumes=True, uses_beam=False)
+
+
+# ---- many processes ----
+
+
+def run(argv: Sequence[str]) -> int:
+    """The job's command line; in a process that torchrun started, one worker's part of it."""
+    if "RANK" not in os.environ:
+        return job.run(JOB, argv)
+    options, rest = typed_options.parse(TrainOptions, f"rareword {NAME}", DESCRIPTION, argv)
+    if ERRORS_VARIABLE in os.environ:
+        return _run_launched(options, Path(os.environ[ERRORS_VARIABLE]))
+    return _run_under_torchrun(options, rest)
+
+
+def _run_under_torchrun(options: TrainOptions, rest: Sequence[str]) -> int:
+    """Worker 0 does what `execute` does around the work; the others wait for its word."""
+    from rareword.trainer import distributed
+
+    with distributed.join(options.device, options.threads) as group:
+        if group.rank > 0:
+            if group.from_first(None):
+                _train(options, plan(options), group)
+            return 0
+        told = False
+
+        def work(options: TrainOptions, plan: Plan, arguments: Sequence[str]) -> None:
+            nonlocal told
+            told = True
+            group.from_first(True)
+            _train(options, plan, group)
+
+        try:
+            job.execute(dataclasses.replace(JOB, work=work), options, rest)
+        finally:
+            if not told:  # finished already, a dry run, or refused
+                group.from_first(False)
+    return 0
+
+
+def _launch(options: TrainOptions) -> None:
+    """Starts the workers with torch's launcher and waits for them.
+
+    Raises RarewordError with what the first failed worker left.
+    """
+    with tempfile.TemporaryDirectory(prefix="rareword-train-") as folder:
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc-per-node={options.processes}", "-m", "rareword.pipelines.train"),
+            *_arguments(options),
+        ]
+        log = Path(folder, "launcher.log")
+        with log.open("wb") as stream:
+            # The launcher reports a failure as a long traceback without the cause: that goes to a
+            # file. The workers' progress lines come through their standard output.
+            launcher = subprocess.Popen(
+                command,
+                env={"OMP_NUM_THREADS": "1", **os.environ, ERRORS_VARIABLE: folder},
+                stdout=2,
+                stderr=stream,
+                preexec_fn=_ending_with_parent(signal.SIGTERM),  # noqa: PLW1509 (one C call)
+            )
+            try:
+                code = launcher.wait()
+            finally:
+                if launcher.poll() is None:
+                    launcher.terminate()
+                    launcher.wait()
+        if code:
+            failures = sorted(Path(folder).glob("failure-*"), key=lambda f: f.stat().st_mtime_ns)
+            text = (failures or [log])[0].read_text(errors="replace")
+            raise RarewordError(text.strip() or f"torch's launcher ended with code {code}")
+
+
+def _run_launched(options: TrainOptions, folder: Path) -> int:
+    """A worker of `_launch`; the output directory is prepared already."""
+    from rareword.trainer import distributed
+
+    _ending_with_parent(signal.SIGKILL)()
+    try:
+        with (
+            contextlib.redirect_stderr(sys.stdout),
+            distributed.join(options.device, options.threads) as group,
+        ):
+            _train(options, plan(options), group)
+    except Exception as error:
+        text = str(error) if isinstance(error, RarewordError) else traceback.format_exc()
+        Path(folder, f"failure-{os.environ['RANK']}").write_text(text)
+        return 1
+    return 0
+
+
+def _arguments(options: TrainOptions) -> list[str]:
+    """The command line that gives these options."""
+    arguments = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            flag = typed_options.flag(field.name)
+            arguments += [flag] if value is True else [flag, str(value)]
+    return arguments
+
+
+def _ending_with_parent(signal_number: int) -> Callable[[], None]:
+    """A call after which Linux sends this process a signal when its parent dies, by kill -9 too.
+
+    Workers left over would go on writing while a second run starts on the same directory.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    import ctypes
+
+    prctl, pr_set_pdeathsig = ctypes.CDLL(None).prctl, 1
+    return lambda: prctl(pr_set_pdeathsig, signal_number)
+
+
+if __name__ == "__main__":
+    from rareword.pipelines.cli import main
+
+    sys.exit(main([NAME, *sys.argv[1:]]))
