@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
@@ -65,6 +65,19 @@ def execute(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str]
 
     With `dry_run` nothing is written and the manifest is an empty one.
     """
+    return perform(job, options, beam_arguments).manifest
+
+
+class Outcome(NamedTuple):
+    """What came of a job."""
+
+    manifest: Manifest
+    seconds: float | None
+    """None if the output was there already."""
+
+
+def perform(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str] = ()) -> Outcome:
+    """`execute`, with the time that the work took."""
     if job.uses_beam:
         check_beam_arguments(beam_arguments, job.options)
     elif beam_arguments:
@@ -74,10 +87,11 @@ def execute(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str]
     finished = _prepare_output(job, options, plan)
     if options.dry_run:
         print(_describe(job, options, plan, finished is not None))
-        return finished or Manifest(job.name, plan.fingerprint, plan.options, plan.inputs, "", ())
+        planned = Manifest(job.name, plan.fingerprint, plan.options, plan.inputs, "", ())
+        return Outcome(finished or planned, None)
     if finished is not None:
         say(f"{job.name}: {options.output} is finished already, skipped")
-        return finished
+        return Outcome(finished, None)
     started = time.monotonic()
     try:
         with _terminated_cleanly(), _progress(job, options):
@@ -91,8 +105,9 @@ def execute(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str]
         raise
     result = manifests.read(options.output, job.name, "--output")
     storage.remove(storage.join(options.output, manifests.STARTED_NAME))
-    say(f"{job.name}: {_summary(result)} in {time.monotonic() - started:.1f} s -> {options.output}")
-    return result
+    seconds = time.monotonic() - started
+    say(f"{job.name}: {_summary(result)} in {seconds:.1f} s -> {options.output}")
+    return Outcome(result, seconds)
 
 
 # ---- the output directory ----
@@ -101,45 +116,44 @@ def execute(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str]
 def _prepare_output(job: Job[OptionsT], options: OptionsT, plan: Plan) -> Manifest | None:
     """Returns the manifest if the work is done; else makes the directory ready (not in a dry run).
 
-    Raises RarewordError if the directory holds something else and `overwrite` is not set.
+    Raises RarewordError if the directory holds something else. With `overwrite` another run is
+    replaced; files that no job wrote are never touched, and the same work is not done twice.
     """
-    output, started = options.output, storage.join(options.output, manifests.STARTED_NAME)
+    output = options.output
     if storage.exists(output) and not storage.is_directory(output):
         raise RarewordError(f"--output: {output} is a file, not a directory")
-    names = storage.list_files(output) if storage.exists(output) else []
-    ours = started if manifests.STARTED_NAME in names else None
-    if manifests.MANIFEST_NAME in names and not options.overwrite:
-        value = _read_mapping(storage.join(output, manifests.MANIFEST_NAME))
-        if value.get("plan") == plan.fingerprint and value.get("job") == job.name:
+    names = storage.list_files(output)
+    finished = manifests.MANIFEST_NAME in names
+    if names and not finished and manifests.STARTED_NAME not in names:
+        raise RarewordError(
+            f"--output: {output} holds files that no rareword job wrote ({names[0]}, ...); "
+            "choose another directory"
+        )
+    found: Mapping[str, Any] = {}
+    if names:
+        found = _read_mark(
+            storage.join(output, manifests.MANIFEST_NAME if finished else manifests.STARTED_NAME)
+        )
+    same = (found.get("job"), found.get("plan")) == (job.name, plan.fingerprint)
+    if finished and same:
+        try:
             return manifests.read(output, job.name, "--output")
+        except RarewordError:  # damaged
+            if not options.overwrite:
+                raise
+    # What a killed run of this job left is of no use to anyone unless the job can resume.
+    worth_keeping = finished or job.resumes or found.get("job") != job.name
+    if names and not same and worth_keeping and not options.overwrite:
         raise RarewordError(
-            f"--output: {output} holds another run ({_difference(value, plan)}); "
-            "choose another directory or add --overwrite"
-        )
-    if names and ours is None and not options.overwrite:
-        raise RarewordError(
-            f"--output: {output} holds files that are not of this job ({names[0]}, ...); "
-            "choose another directory or add --overwrite"
-        )
-    left = _read_mapping(ours) if ours and not options.overwrite else {}
-    if left and left.get("job") != job.name:
-        raise RarewordError(
-            f"--output: {output} holds an unfinished `{left.get('job')}`; "
-            "choose another directory or add --overwrite"
-        )
-    same = left.get("plan") == plan.fingerprint
-    if left and job.resumes and not same:
-        raise RarewordError(
-            f"--output: {output} holds an unfinished run that could go on "
-            f"({_difference(left, plan)}); go on with its options, choose another directory or "
-            "add --overwrite"
+            f"--output: {output} holds {'another' if finished else 'an unfinished'} run "
+            f"({_difference(found, plan)}); choose another directory or add --overwrite"
         )
     if options.dry_run:
         return None
-    if names and not (job.resumes and same):
+    if names and not (same and job.resumes and not finished):
         storage.remove(output)
     storage.write_json(
-        started,
+        storage.join(output, manifests.STARTED_NAME),
         {
             "job": job.name,
             "plan": plan.fingerprint,
@@ -150,8 +164,8 @@ def _prepare_output(job: Job[OptionsT], options: OptionsT, plan: Plan) -> Manife
     return None
 
 
-def _read_mapping(url: str) -> Mapping[str, Any]:
-    """A JSON file of ours; what only bears its name is refused."""
+def _read_mark(url: str) -> Mapping[str, Any]:
+    """A manifest or start mark; a file of another kind that bears its name is refused."""
     value = storage.read_json(url)
     if not isinstance(value, dict) or not {"job", "plan"} <= set(value):
         raise RarewordError(f"{url} was not written by rareword; choose another --output")

@@ -52,7 +52,7 @@ class JobOptions:
 
     output: str = option(help="directory to write, local or a gs:// URL", shapes_result=False)
     overwrite: bool = option(
-        False, help="replace what another run left in the output directory", shapes_result=False
+        False, help="replace another run in the output directory", shapes_result=False
     )
     dry_run: bool = option(
         False, help="check inputs and options, print the plan, write nothing", shapes_result=False

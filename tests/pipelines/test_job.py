@@ -140,11 +140,25 @@ def test_overwrite_replaces_another_run(given: Options) -> None:
     assert files(given) == ["manifest.json", "part-00000-of-00001.parquet"]
 
 
-def test_foreign_files_are_refused_and_stay(given: Options) -> None:
+def test_overwrite_does_not_do_the_same_work_twice(given: Options) -> None:
+    jobs.execute(toy(), given)
+    jobs.execute(toy(refuse_to_work), replace(given, overwrite=True))
+
+
+def test_a_damaged_result_is_refused_and_replaced_by_overwrite(given: Options) -> None:
+    jobs.execute(toy(), given)
+    (Path(given.output) / "part-00000-of-00001.parquet").write_bytes(b"torn")
+    with pytest.raises(RarewordError, match="run the job again with --overwrite"):
+        jobs.execute(toy(refuse_to_work), given)
+    assert jobs.execute(toy(), replace(given, overwrite=True)).rows == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_foreign_files_are_refused_and_stay(given: Options, overwrite: bool) -> None:
     Path(given.output).mkdir()
     (Path(given.output) / "thesis.txt").write_text("years of work")
-    with pytest.raises(RarewordError, match=r"files that are not of this job \(thesis\.txt"):
-        jobs.execute(toy(refuse_to_work), given)
+    with pytest.raises(RarewordError, match=r"files that no rareword job wrote \(thesis\.txt"):
+        jobs.execute(toy(refuse_to_work), replace(given, overwrite=overwrite))
     assert files(given) == ["thesis.txt"]
 
 
@@ -239,7 +253,7 @@ def test_a_job_that_resumes_finds_what_it_left(given: Options) -> None:
 def test_an_unfinished_run_that_could_go_on_is_not_thrown_away(given: Options) -> None:
     killed(given)
     with pytest.raises(
-        RarewordError, match=r"unfinished run that could go on \(option 'rows' differs: 3 there"
+        RarewordError, match=r"holds an unfinished run \(option 'rows' differs: 3 there"
     ):
         jobs.execute(toy(refuse_to_work, resumes=True), replace(given, rows=4))
     assert files(given) == ["half.bin", "started.json"]
@@ -249,7 +263,7 @@ def test_an_unfinished_run_that_could_go_on_is_not_thrown_away(given: Options) -
 
 def test_an_unfinished_other_job_is_refused(given: Options) -> None:
     killed(given, name="game")
-    with pytest.raises(RarewordError, match="holds an unfinished `game`"):
+    with pytest.raises(RarewordError, match=r"holds an unfinished run \(of `game`\)"):
         jobs.execute(toy(refuse_to_work), given)
 
 
