@@ -1,0 +1,190 @@
+"""`rareword decode`: translates a segmented corpus with a trained model by beam search.
+
+    segmented shard k -> batches of rows -> RunInference(beam search) -> by shard -> shard k
+
+Nothing is shuffled but the rows of a shard back into their order; a shard's name and content are
+fixed by input and options, so any part may run again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rareword.pipelines import job
+from rareword.pipelines.job import Job
+from rareword.schemas import manifest as manifests
+from rareword.schemas import options as typed_options
+from rareword.schemas import storage
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.manifest import Plan
+from rareword.schemas.options import JobOptions, option
+from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord, open_parquet
+
+
+@dataclass(frozen=True)
+class DecodeOptions(JobOptions):
+    segmented: str = option(
+        help="directory that `segment` wrote; its source side is translated", shapes_result=False
+    )
+    model: str = option(help="directory that `train` wrote", shapes_result=False)
+    checkpoint: Literal["best", "latest"] = option(
+        "best", help="checkpoint to use: best on the development data, or the latest"
+    )
+    beam: int = option(5, help="hypotheses kept per sentence; 1 is greedy search", at_least=1)
+    n_best: int = option(
+        1, help="hypotheses written per sentence, at most --beam; the best has rank 0", at_least=1
+    )
+    length_penalty: float = option(
+        1.0, help="exponent p in score = log-probability / length^p; 0 for none", at_least=0
+    )
+    max_length_ratio: float = option(
+        3.0, help="longest output, in lengths of its source in pieces", at_least=1
+    )
+    forbid_unk: bool = option(False, help="never generate <unk>")
+    alignments: bool = option(False, help="write the attention weights too")
+    batch_tokens: int = option(
+        2048,
+        help="source pieces, padding included, that the device searches at once",
+        shapes_result=False,
+        at_least=1,
+    )
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", help="where to compute; auto is cuda if a worker has it", shapes_result=False
+    )
+    threads: int = option(
+        0,
+        help="CPU threads of a worker process; 0 leaves it to torch",
+        shapes_result=False,
+        at_least=0,
+    )
+
+
+_SEARCH = (
+    "beam",
+    "n_best",
+    "length_penalty",
+    "max_length_ratio",
+    "forbid_unk",
+    "alignments",
+    "batch_tokens",
+)
+"""Options that are fields of trainer.search.SearchOptions too."""
+
+
+def plan(options: DecodeOptions) -> Plan:
+    """Checks that data and model are finished and belong together."""
+    if options.n_best > options.beam:
+        raise RarewordError(
+            f"--n-best: {options.n_best} is more than --beam {options.beam}; raise the beam"
+        )
+    segmented = manifests.read(options.segmented, "segment", "--segmented")
+    model = manifests.read(options.model, "train", "--model")
+    data_hash = vocabularies.read_both(options.segmented).hash
+    model_hash = vocabularies.read_both(options.model).hash
+    if data_hash != model_hash:
+        raise RarewordError(
+            f"--segmented: {options.segmented} has vocabulary {data_hash[:12]}, but --model: "
+            f"{options.model} was trained with vocabulary {model_hash[:12]}; segment the data with "
+            "the segmenter and the vocabulary of the training data"
+        )
+    pointer = f"{options.checkpoint}.json"
+    if not storage.exists(storage.join(options.model, pointer)):
+        other = "latest" if options.checkpoint == "best" else "best"
+        raise RarewordError(
+            f"--checkpoint: {options.model} has no {options.checkpoint} checkpoint (no {pointer}); "
+            f"try --checkpoint {other}"
+        )
+    for url in segmented.urls:
+        open_parquet(url, SEGMENTED).close()
+    return Plan(
+        "decode",
+        typed_options.shaping(options),
+        {"segmented": segmented.content, "model": model.content},
+    )
+
+
+def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
+    """The graph; its last step checks the balance and writes the manifest."""
+    import apache_beam as beam
+    from apache_beam.ml.inference.base import RunInference
+
+    from rareword.pipelines.translator import TranslatorHandler
+    from rareword.transforms.decoding import Batch, WriteTranslations, read_batches
+    from rareword.transforms.elements import Finish
+
+    segmented = manifests.read(options.segmented, "segment", "--segmented")
+    rules = {
+        "text": segmented.rules["text"],
+        "vocabulary": vocabularies.read_both(options.segmented).hash,
+    }
+    handler = TranslatorHandler(
+        model=options.model,
+        checkpoint=options.checkpoint,
+        vocabulary_hash=rules["vocabulary"],
+        text_rules=rules["text"],
+        search={name: getattr(options, name) for name in _SEARCH},
+        device=options.device,
+        threads=options.threads,
+    )
+    rows = [shard.rows for shard in segmented.shards]
+    _ = (
+        pipeline
+        | "Shards" >> beam.Create(list(enumerate(segmented.urls)))
+        | "Read" >> beam.FlatMapTuple(read_batches).with_output_types(Batch)
+        | "Translate" >> RunInference(handler).with_output_types(Batch)
+        | "Write" >> WriteTranslations(segmented.urls, options.output)
+        | "Manifest" >> Finish(_Finish(plan, options.output, rows, rules))
+    )
+
+
+@dataclass(frozen=True)
+class _Finish:
+    """Writes the manifest when every shard has one best translation for each of its rows."""
+
+    plan: Plan
+    output: str
+    rows: Sequence[int]
+    """Of the segmented shards, in order."""
+    rules: dict[str, Any]
+
+    def __call__(self, records: list[ShardRecord]) -> None:
+        records = sorted(records, key=lambda record: record.name)
+        best = [record.counters["sentences"] for record in records]
+        manifests.check_balance(
+            {
+                "shards": (len(self.rows), len(records)),
+                **{
+                    f"sentences of shard {shard}": (rows, found)
+                    for shard, (rows, found) in enumerate(zip(self.rows, best, strict=False))
+                },
+            }
+        )
+        figures = {
+            name: sum(record.counters[name] for record in records)
+            for name in ("sentences", "target_pieces", "empty_outputs", "at_limit_outputs")
+        }
+        manifests.finish(
+            self.plan,
+            self.output,
+            TRANSLATIONS,
+            records,
+            figures=figures,
+            rules=self.rules,
+            packages=("apache-beam", "pyarrow", "torch"),
+        )
+
+
+JOB = Job(
+    "decode",
+    "Translates a segmented corpus with a trained model by beam search.",
+    DecodeOptions,
+    plan,
+    job.beam_work(build),
+    job.count_files,
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command line of `rareword decode`."""
+    return job.run(JOB, argv)

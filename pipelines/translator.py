@@ -1,0 +1,97 @@
+"""The model inside RunInference: loaded once per process, fed with batches of segmented rows."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.ml.inference.base import ModelHandler
+
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.vocabulary import Vocabulary
+from rareword.transforms import decoding
+from rareword.transforms.decoding import Batch
+
+if TYPE_CHECKING:
+    from rareword.trainer.model import EncoderDecoder
+    from rareword.trainer.search import SearchOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What a worker process holds."""
+
+    model: "EncoderDecoder"
+    device: str
+    search: "SearchOptions"
+    vocabulary: Vocabulary
+    """Of the target side."""
+
+
+class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
+    """Translates batches of rows by beam search.
+
+    Torch comes in only when the model is loaded: the process that builds the graph and workers
+    that do other things need none of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        checkpoint: Literal["best", "latest"],
+        vocabulary_hash: str,
+        text_rules: Mapping[str, Any],
+        search: Mapping[str, Any],
+        device: str,
+        threads: int,
+    ) -> None:
+        """model: a finished `train` directory. search: fields of trainer.search.SearchOptions."""
+        # An element is a table of rows already; search makes its own batches of it.
+        super().__init__(min_batch_size=1, max_batch_size=1)
+        self._model = model
+        self._checkpoint: Literal["best", "latest"] = checkpoint
+        self._vocabulary_hash = vocabulary_hash
+        self._text_rules, self._search = dict(text_rules), dict(search)
+        self._device, self._threads = device, threads
+
+    def load_model(self) -> Loaded:
+        import torch
+
+        from rareword.trainer import checkpoints
+        from rareword.trainer.search import SearchOptions
+
+        if self._threads:
+            torch.set_num_threads(self._threads)
+        device = self._device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        loaded = checkpoints.load_model(self._model, self._checkpoint)
+        loaded.check_vocabulary(self._vocabulary_hash, "the segmented data")
+        vocabulary = vocabularies.read_both(self._model).target
+        return Loaded(loaded.model.to(device), device, SearchOptions(**self._search), vocabulary)
+
+    def run_inference(
+        self,
+        batch: Sequence[Batch],
+        model: Loaded,
+        inference_args: dict[str, Any] | None = None,
+    ) -> Iterable[Batch]:
+        for shard, (place, rows) in batch:
+            yield shard, (place, self._translate(rows, model))
+
+    def _translate(self, rows: pa.Table, loaded: Loaded) -> pa.Table:
+        from rareword.trainer.search import beam_search, length_limit
+
+        sources = [np.asarray(ids, np.int64) for ids in rows["source"].to_pylist()]
+        found = beam_search(loaded.model, sources, loaded.search, loaded.device)
+        Metrics.counter(type(self), "sentences").inc(len(sources))
+        limits = [length_limit(len(source), loaded.search) for source in sources]
+        ids = rows["id"].to_pylist()
+        return decoding.to_rows(ids, found, limits, loaded.vocabulary, self._text_rules)
+
+    def get_num_bytes(self, batch: Sequence[Batch]) -> int:
+        """For Beam's metrics; by default it pickles the batch only to learn its size."""
+        return sum(rows.nbytes for _, (_, rows) in batch)
