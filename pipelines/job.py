@@ -12,7 +12,6 @@ work, a `build(pipeline, options, plan)` whose last step writes the manifest, an
 """
 
 import contextlib
-import dataclasses
 import difflib
 import re
 import signal
@@ -79,9 +78,9 @@ class Outcome(NamedTuple):
 def perform(job: Job[OptionsT], options: OptionsT, beam_arguments: Sequence[str] = ()) -> Outcome:
     """`execute`, with the time that the work took."""
     if job.uses_beam:
-        check_beam_arguments(beam_arguments, job.options)
+        check_beam_arguments(beam_arguments, typed_options.flags(job.options))
     elif beam_arguments:
-        refuse_arguments(beam_arguments, [], job.options)
+        refuse_arguments(beam_arguments, typed_options.flags(job.options))
     plan = job.plan(options)
     say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr))
     finished = _prepare_output(job, options, plan)
@@ -230,9 +229,10 @@ def beam_work(
     return work
 
 
-def check_beam_arguments(arguments: Sequence[str], options: type) -> None:
+def check_beam_arguments(arguments: Sequence[str], ours: Sequence[str]) -> None:
     """Refuses what Beam would only warn about, and the mode that loses data.
 
+    ours: the job's own flags, among which the nearest to an unknown one may be.
     Raises RarewordError for an unknown option and for `direct_running_mode=multi_threading`.
     """
     if not arguments:
@@ -246,7 +246,7 @@ def check_beam_arguments(arguments: Sequence[str], options: type) -> None:
         cls._add_argparse_args(parser)
     known, unknown = parser.parse_known_args(list(arguments))
     if unknown:
-        refuse_arguments(unknown, list(parser._option_string_actions), options)
+        refuse_arguments(unknown, [*ours, *parser._option_string_actions])
     if getattr(known, "direct_running_mode", None) == "multi_threading":
         raise RarewordError(
             "--direct_running_mode: multi_threading is refused, because Beam loses data silently "
@@ -255,11 +255,10 @@ def check_beam_arguments(arguments: Sequence[str], options: type) -> None:
         )
 
 
-def refuse_arguments(unknown: Sequence[str], known: Sequence[str], options: type) -> None:
+def refuse_arguments(unknown: Sequence[str], known: Sequence[str]) -> None:
     """Raises RarewordError naming the first unknown argument and the nearest known one."""
-    ours = [typed_options.flag(field.name) for field in dataclasses.fields(options)]
     word = unknown[0].split("=")[0]
-    near = difflib.get_close_matches(word, [*ours, *known], n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "see --help"
     raise RarewordError(f"unknown argument {word}; {hint}")
 

@@ -93,6 +93,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flags(cls: type) -> list[str]:
+    """The flags of all fields."""
+    return [flag(field.name) for field in dataclasses.fields(cls)]
+
+
 def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
     """Adds one argument per field of the dataclass, with help, unit and default."""
     shapes = _shapes(cls)
