@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 
+SIDES = ("source", "target")
+
 ROW_GROUP_BYTES = 32 << 20
 """Text bytes after which a writer starts a new row group (readers take whole row groups)."""
 
@@ -200,6 +202,12 @@ class ShardRecord:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ShardRecord":
         return cls(**value)
+
+
+def file_record(directory: str, name: str, rows: int = 0) -> ShardRecord:
+    """The record of a file that is there already."""
+    url = storage.join(directory, name)
+    return ShardRecord(name, rows, storage.size(url), storage.sha256(url), {})
 
 
 def shard_name(number: int, of: int, prefix: str = "part") -> str:

@@ -76,7 +76,7 @@ class MergeTablesCombineFn(beam.CombineFn):
         return beam.coders.IterableCoder(TableCoder())
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Finish(beam.PTransform):
     """Gathers the shards' records and calls `write` with all of them, once, at the very end.
 

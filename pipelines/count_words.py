@@ -1,0 +1,69 @@
+"""`rareword count-words`: corpus -> words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rareword.pipelines import job
+from rareword.schemas import manifest as manifests
+from rareword.schemas.manifest import Plan
+from rareword.schemas.options import JobOptions, option, shaping
+from rareword.schemas.tables import WORDS
+
+
+@dataclass(frozen=True)
+class CountWordsOptions(JobOptions):
+    corpus: str = option(help="directory that `prepare` wrote", shapes_result=False)
+    shards: int = option(8, help="output files; words are spread by a stable hash", at_least=1)
+    kernel_threads: int = option(
+        1, help="threads of one worker process", shapes_result=False, at_least=1
+    )
+
+
+def plan(options: CountWordsOptions) -> Plan:
+    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+    return Plan(JOB.name, shaping(options), {"corpus": corpus.content})
+
+
+def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
+    import apache_beam as beam
+
+    from rareword.transforms.elements import Finish
+    from rareword.transforms.words import CountWords
+
+    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+
+    def write(records: list[manifests.ShardRecord]) -> None:
+        totals = {name: sum(r.counters[name] for r in records) for name in records[0].counters}
+        manifests.check_balance(
+            {
+                f"{side} tokens of the corpus and of the words": (
+                    corpus.counter(f"{side}_tokens"),
+                    totals[f"{side}_tokens"],
+                )
+                for side in ("source", "target")
+            }
+        )
+        manifests.finish(plan, options.output, WORDS, records, figures=totals, rules=corpus.rules)
+
+    (
+        pipeline
+        | "Shards" >> beam.Create(corpus.urls)
+        | "Spread" >> beam.Reshuffle()
+        | "CountWords" >> CountWords(options.output, options.shards, options.kernel_threads)
+        | "Finish" >> Finish(write)
+    )
+
+
+JOB = job.Job(
+    name="count-words",
+    description="Counts the words of both sides of a corpus; words are split at spaces.",
+    options=CountWordsOptions,
+    plan=plan,
+    work=job.beam_work(build),
+    progress=job.count_files,
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    return job.run(JOB, argv)

@@ -1,0 +1,58 @@
+"""Types of the C++ extension; see transforms/kernels/."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+UInt8 = NDArray[np.uint8]
+UInt64 = NDArray[np.uint64]
+
+FIRST_MERGED: int
+
+def count_words(
+    source: pa.Array, target: pa.Array, threads: int = 1
+) -> tuple[Int64, UInt8, Int64, Int64, UInt64]: ...
+def sum_words(
+    words: pa.Array, source_counts: Int64, target_counts: Int64
+) -> tuple[Int64, UInt8, Int64, Int64, UInt64]: ...
+def base_symbols(words: pa.Array, counts: Int64) -> tuple[Int32, Int64, Int64]: ...
+def apply_merges(
+    symbols: Int32, offsets: Int64, counts: Int64, left: Int32, right: Int32, threads: int = 1
+) -> tuple[Int32, Int64, Int64]: ...
+def count_pairs(
+    symbols: Int32, offsets: Int64, counts: Int64, threads: int = 1
+) -> tuple[Int32, Int32, Int64, UInt64]: ...
+def sum_pairs(left: Int32, right: Int32, counts: Int64) -> tuple[Int32, Int32, Int64, UInt64]: ...
+def cut_chunks(
+    symbols: Int32,
+    offsets: Int64,
+    counts: Int64,
+    active_left: Int32,
+    active_right: Int32,
+    threads: int = 1,
+) -> tuple[Int32, Int64, Int64, UInt64]: ...
+def sum_chunks(
+    symbols: Int32, offsets: Int64, counts: Int64
+) -> tuple[Int32, Int64, Int64, UInt64]: ...
+def learn_merges(
+    symbols: Int32,
+    offsets: Int64,
+    counts: Int64,
+    left: Int32,
+    right: Int32,
+    limit: int,
+    threshold: int,
+) -> tuple[Int32, Int32, Int64]: ...
+
+class Segmenter:
+    def __init__(
+        self,
+        left: Int32,
+        right: Int32,
+        result: Int32,
+        ids: Int32,
+        cache_bytes: int = ...,
+    ) -> None: ...
+    def segment(self, lines: pa.Array, threads: int = 1) -> tuple[Int32, Int64, Int64]: ...

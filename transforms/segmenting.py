@@ -1,0 +1,248 @@
+"""The segment job's steps: the vocabulary from the word table, then shard by shard the corpus."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import AsIter, AsSingleton
+from numpy.typing import NDArray
+
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.tables import (
+    CORPUS,
+    SEGMENTED,
+    SIDES,
+    WORDS,
+    ShardRecord,
+    iterate_row_groups,
+    shard_name,
+    write_shard,
+)
+from rareword.schemas.vocabulary import UNK, Vocabulary
+from rareword.transforms import segmenters
+from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
+from rareword.transforms.segmenters import PIECE_COUNTS, Encoded, Encoder, VocabularyRules
+from rareword.transforms.words import one_chunk
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmenterPlace:
+    """Where the segmenters of both sides lie. The digest keeps a process from mistaking another
+    run's files in the same place for these."""
+
+    directory: str
+    kind: str
+    digest: str
+
+
+@functools.lru_cache(maxsize=2)
+def _segmenters(place: SegmenterPlace) -> dict[str, segmenters.Segmenter]:
+    return segmenters.load(place.directory, place.kind)
+
+
+# ---- vocabulary ----
+
+
+@dataclasses.dataclass(eq=False)
+class BuildVocabulary(beam.PTransform):
+    """URLs of word shards -> the hash of the vocabularies that it writes below `directory`."""
+
+    segmenter: SegmenterPlace
+    rules: VocabularyRules
+    directory: str
+
+    def expand(self, urls: beam.PCollection) -> beam.PCollection:
+        counts = (
+            urls
+            | "CountPieces"
+            >> beam.FlatMap(_count_pieces, self.segmenter).with_output_types(KeyedTable)
+            | "SumPieces"
+            >> beam.CombinePerKey(MergeTablesCombineFn(sum_pieces)).with_output_types(KeyedTable)
+        )
+        return (
+            urls.pipeline
+            | "Tick" >> beam.Create([0])
+            | "WriteVocabulary"
+            >> beam.Map(
+                _write_vocabularies, self.rules, self.directory, AsIter(counts)
+            ).with_output_types(str)
+        )
+
+
+def _count_pieces(url: str, place: SegmenterPlace) -> Iterator[KeyedTable]:
+    """One table a word shard, all under one key: pieces are few."""
+    both = _segmenters(place)
+    for group in iterate_row_groups(url, WORDS):
+        words = one_chunk(group["word"])
+        yield 0, count_pieces(words, {s: group[f"{s}_count"].to_numpy() for s in SIDES}, both)
+
+
+def count_pieces(
+    words: pa.Array,
+    counts: dict[str, NDArray[np.int64]],
+    both: dict[str, segmenters.Segmenter],
+) -> pa.Table:
+    """The PIECE_COUNTS table of a word table."""
+    found = {}
+    for side in SIDES:
+        occurs = counts[side] > 0
+        kept = words.filter(pa.array(occurs))
+        found[side] = both[side].count_pieces(kept, counts[side][occurs])
+    pieces = sorted(found["source"].keys() | found["target"].keys())
+    return pa.table(
+        {
+            "piece": [piece.text for piece in pieces],
+            "final": [piece.final for piece in pieces],
+            "source_count": [found["source"].get(piece, 0) for piece in pieces],
+            "target_count": [found["target"].get(piece, 0) for piece in pieces],
+        },
+        schema=PIECE_COUNTS,
+    )
+
+
+def sum_pieces(tables: list[pa.Table]) -> pa.Table:
+    """Adds the counts of equal pieces."""
+    table = pa.concat_tables(tables).group_by(["piece", "final"], use_threads=False)
+    sums = table.aggregate([("source_count", "sum"), ("target_count", "sum")])
+    return sums.rename_columns(
+        {"source_count_sum": "source_count", "target_count_sum": "target_count"}
+    ).select(PIECE_COUNTS.names)
+
+
+def _write_vocabularies(
+    _: int, rules: VocabularyRules, directory: str, counts: Iterable[KeyedTable]
+) -> str:
+    table = pa.concat_tables([PIECE_COUNTS.empty_table(), *(table for _, table in counts)])
+    both = segmenters.build_vocabularies(table, rules)
+    vocabularies.write_both(both, directory)
+    return both.hash
+
+
+# ---- corpus ----
+
+
+class SegmentedShard(NamedTuple):
+    """A finished shard: its record, and which pieces occur in it (a bit a piece id)."""
+
+    record: ShardRecord
+    source_used: bytes
+    target_used: bytes
+
+
+@dataclasses.dataclass(eq=False)
+class SegmentShards(beam.PTransform):
+    """(shard number, URL) of corpus shards -> one SegmentedShard each.
+
+    Shards map one to one and are streamed row group by row group: no shuffle, bounded memory, and
+    a repeated bundle writes the same file again. `vocabulary` is one element, the hash of the
+    vocabularies below `vocabulary_directory`; it comes when they are written.
+    """
+
+    segmenter: SegmenterPlace
+    vocabulary: beam.PCollection
+    vocabulary_directory: str
+    directory: str
+    shards: int
+    kernel_threads: int
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        return shards | "SegmentShard" >> beam.Map(
+            _segment_shard,
+            self.segmenter,
+            self.vocabulary_directory,
+            self.directory,
+            self.shards,
+            self.kernel_threads,
+            AsSingleton(self.vocabulary),
+        ).with_output_types(SegmentedShard)
+
+
+class _Side(NamedTuple):
+    encoder: Encoder
+    vocabulary: Vocabulary
+    piece_bytes: NDArray[np.int64]
+    piece_final: NDArray[np.int64]
+
+
+@functools.lru_cache(maxsize=2)
+def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) -> dict[str, _Side]:
+    """Encoders of both sides, loaded once per process."""
+    both = vocabularies.read_both(vocabulary_directory)
+    if both.hash != vocabulary:
+        raise RarewordError(f"{vocabulary_directory}: the vocabulary changed while it was read")
+    return {
+        side: _Side(
+            _segmenters(place)[side].encoder(words),
+            words,
+            np.array([len(piece.encode()) for piece in words.pieces], np.int64),
+            np.array(words.final, np.int64),
+        )
+        for side, words in (("source", both.source), ("target", both.target))
+    }
+
+
+def _segment_shard(
+    shard: tuple[int, str],
+    place: SegmenterPlace,
+    vocabulary_directory: str,
+    directory: str,
+    shards: int,
+    threads: int,
+    vocabulary: str,
+) -> SegmentedShard:
+    number, url = shard
+    sides = _sides(place, vocabulary_directory, vocabulary)
+    counters = {f"{s}_{what}": 0 for s in SIDES for what in ("tokens", "pieces", "unknown")}
+    used = {side: np.zeros(len(sides[side].vocabulary), bool) for side in SIDES}
+
+    def tables() -> Iterator[pa.Table]:
+        for group in iterate_row_groups(url, CORPUS):
+            columns = {"id": one_chunk(group["id"])}
+            for side in SIDES:
+                lines = one_chunk(group[side])
+                encoded = sides[side].encoder.encode(lines, threads)
+                check_joins(encoded, lines, sides[side], url)
+                counters[f"{side}_tokens"] += int(encoded.words.sum())
+                counters[f"{side}_pieces"] += len(encoded.ids)
+                counters[f"{side}_unknown"] += int((encoded.ids == UNK).sum())
+                used[side][encoded.ids] = True
+                columns[side] = pa.ListArray.from_arrays(
+                    pa.array(encoded.offsets, pa.int32()), pa.array(encoded.ids, pa.int32())
+                )
+            yield pa.table(columns, schema=SEGMENTED.fields)
+
+    record = write_shard(directory, shard_name(number, shards), SEGMENTED, tables(), counters)
+    return SegmentedShard(record, *(np.packbits(used[side]).tobytes() for side in SIDES))
+
+
+def check_joins(encoded: Encoded, lines: pa.Array, side: _Side, url: str) -> None:
+    """Conservation: in every line without unknown pieces the pieces have all the text's bytes and
+    end as many words as there are. Raises RarewordError naming file and row otherwise."""
+    bounds = encoded.offsets
+
+    def per_line(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums = np.concatenate([[0], np.cumsum(values)])
+        return sums[bounds[1:]] - sums[bounds[:-1]]
+
+    lines = pc.fill_null(lines, "")
+    spaces = pc.count_substring(lines, " ").to_numpy()
+    text_bytes = pc.binary_length(lines).to_numpy() - spaces
+    known = per_line((encoded.ids == UNK).astype(np.int64)) == 0
+    joined = (per_line(side.piece_bytes[encoded.ids]) == text_bytes) & (
+        per_line(side.piece_final[encoded.ids]) == encoded.words
+    )
+    if (known & ~joined).any():
+        row = int(np.flatnonzero(known & ~joined)[0])
+        raise RarewordError(f"{url}: the pieces of row {row} of a row group do not give its text")
+
+
+def count_used(shards: list[SegmentedShard], side: str) -> int:
+    """How many different pieces occur on a side."""
+    masks = [np.frombuffer(getattr(shard, f"{side}_used"), np.uint8) for shard in shards]
+    return int(np.unpackbits(functools.reduce(np.bitwise_or, masks)).sum()) if masks else 0
