@@ -86,14 +86,21 @@ class Vocabulary:
         return write_shard(directory, name, VOCABULARY, [self.to_table()])
 
 
+def words_of(shown: Sequence[str]) -> list[list[str]]:
+    """Displayed pieces by word, without marks: `lo@@ wer` is one word of `lo` and `wer`."""
+    words: list[list[str]] = []
+    goes_on = False
+    for piece in shown:
+        if not goes_on:
+            words.append([])
+        goes_on = piece.endswith(SEPARATOR)
+        words[-1].append(piece.removesuffix(SEPARATOR if goes_on else " "))
+    return words
+
+
 def joined(shown: Sequence[str]) -> str:
     """The text of displayed pieces: what `Vocabulary.words` gives for their ids."""
-    return "".join(
-        piece.removesuffix(SEPARATOR)
-        if piece.endswith(SEPARATOR)
-        else piece.removesuffix(" ") + " "
-        for piece in shown
-    ).strip(" ")
+    return " ".join("".join(word) for word in words_of(shown)).strip(" ")
 
 
 def read(url: str) -> Vocabulary:

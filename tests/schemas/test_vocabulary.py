@@ -82,7 +82,9 @@ def test_displayed_pieces_join_back_even_if_they_look_like_the_separator(
     ]
     found = build(list(dict.fromkeys(cut)))
     text = " ".join("".join(word) for word in words)
-    assert vocabulary.joined(found.display([found.id(symbol) for symbol in cut])) == text
+    shown = found.display([found.id(symbol) for symbol in cut])
+    assert vocabulary.words_of(shown) == words
+    assert vocabulary.joined(shown) == text
 
 
 def write(path: Path, rows: list[tuple[int, str, bool]]) -> str:
