@@ -187,6 +187,8 @@ def split_shards(table: pa.Table, shards: int, seed: int | None) -> Iterator[Key
     With a seed, shard and order are a hash of the pair, so equal pairs meet in one shard; without,
     a shard is a file of the input and the order is the input's.
     """
+    if not table.num_rows:
+        return
     ids = table["id"].to_numpy()
     if seed is None:
         order = ids.astype(np.uint64)
