@@ -1,0 +1,133 @@
+"""The test set and the systems measured on it, read and brought to one order by their ids."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rareword.schemas import manifest as manifests
+from rareword.schemas import storage
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, TableSchema, iterate_row_groups
+from rareword.transforms.text import restore
+
+
+@dataclass(frozen=True)
+class References:
+    """The sentences that all systems translate, in the order of the corpus."""
+
+    ids: Sequence[int]
+    sources: Sequence[str]
+    targets: Sequence[str]
+    """As people read them."""
+    source_words: Sequence[Sequence[str]]
+    target_words: Sequence[Sequence[str]]
+    """As models see them: tokenised and truecased."""
+    raw: bool
+    """True if sources and targets are the untouched text, False if the corpus was restored."""
+
+
+@dataclass(frozen=True)
+class System:
+    """The translations of a test set, in its order."""
+
+    name: str
+    texts: Sequence[str]
+    pieces: Sequence[Sequence[str]]
+    """As `Vocabulary.display` shows them."""
+
+    @property
+    def words(self) -> Iterator[list[str]]:
+        """The words before tokenisation and truecasing were undone."""
+        for shown in self.pieces:
+            yield ["".join(word) for word in vocabularies.words_of(shown)]
+
+
+def read_references(directory: str) -> References:
+    """The test set of a `prepare` directory. Raises RarewordError if it has no sentence."""
+    manifest = manifests.read(directory, "prepare", "--references")
+    corpus = _read_columns(manifest.urls, CORPUS)
+    if not corpus["id"]:
+        raise RarewordError(f"--references: {directory} has no sentence pair; nothing to evaluate")
+    raw_urls = [
+        storage.join(directory, file.name)
+        for file in manifest.files
+        if file.name.startswith("raw/")
+    ]
+    if raw_urls:
+        raw = _read_columns(raw_urls, CORPUS)
+        place = {id_: row for row, id_ in enumerate(raw["id"])}
+        rows = [place[id_] for id_ in corpus["id"]]
+        sources, targets = ([raw[side][row] for row in rows] for side in ("source", "target"))
+    else:
+        rules = manifest.rules["text"]
+        sources = restore(rules, corpus["source"], "source")
+        targets = restore(rules, corpus["target"], "target")
+    source_words, target_words = (
+        [text.split(" ") for text in corpus[side]] for side in ("source", "target")
+    )
+    return References(
+        corpus["id"], sources, targets, source_words, target_words, raw=bool(raw_urls)
+    )
+
+
+def read_system(name: str, directory: str, test: References, flag: str) -> System:
+    """The best translations, in the order of the test set.
+
+    Raises RarewordError unless there is exactly one for each of its sentences.
+    """
+    manifest = manifests.read(directory, "decode", flag)
+    columns = _read_columns(manifest.urls, TRANSLATIONS, ["id", "rank", "text", "pieces"])
+    best = [row for row, rank in enumerate(columns["rank"]) if rank == 0]
+    rows = {columns["id"][row]: row for row in best}
+    _check_ids([columns["id"][row] for row in best], test.ids, f"{flag}: {directory}")
+    chosen = [rows[id_] for id_ in test.ids]
+    return System(
+        name,
+        [columns["text"][row] for row in chosen],
+        [columns["pieces"][row] for row in chosen],
+    )
+
+
+def _check_ids(found: Sequence[int], expected: Sequence[int], where: str) -> None:
+    """Raises RarewordError, with counts and an example, if the ids are not the same."""
+    wanted, there = set(expected), set(found)
+    wrong = {
+        "missing": sorted(wanted - there),
+        "doubled": sorted(id_ for id_, count in Counter(found).items() if count > 1),
+        "not in the references": sorted(there - wanted),
+    }
+    if any(wrong.values()):
+        parts = [f"{len(ids):,} {what} (id {ids[0]})" for what, ids in wrong.items() if ids]
+        raise RarewordError(
+            f"{where} does not have one translation for each reference: {', '.join(parts)}; "
+            "decode the test set that the references belong to"
+        )
+
+
+def read_segmented(
+    directory: str, test: References
+) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
+    """The pieces of the test set's sources and references, as they are shown."""
+    both = vocabularies.read_both(directory)
+    manifest = manifests.read(directory, "segment", "--segmented")
+    columns = _read_columns(manifest.urls, SEGMENTED)
+    _check_ids(columns["id"], test.ids, f"--segmented: {directory}")
+    rows = {id_: row for row, id_ in enumerate(columns["id"])}
+    order = [rows[id_] for id_ in test.ids]
+    return (
+        [both.source.display(columns["source"][row]) for row in order],
+        [both.target.display(columns["target"][row]) for row in order],
+    )
+
+
+def _read_columns(
+    urls: Sequence[str], schema: TableSchema, names: list[str] | None = None
+) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [] for name in names or schema.fields.names}
+    for url in urls:
+        for table in iterate_row_groups(url, schema, names):
+            for name in columns:
+                columns[name] += table[name].to_pylist()
+    return columns

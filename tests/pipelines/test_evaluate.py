@@ -1,0 +1,444 @@
+"""The evaluate job on a test set small enough to count by hand."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sacrebleu
+
+from rareword.pipelines import cli
+from rareword.schemas import manifest as manifests
+from rareword.schemas import tables
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.manifest import Plan
+from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, WORDS, TableSchema
+from rareword.schemas.vocabulary import SPECIALS, Vocabularies, Vocabulary
+
+RULES = {"source_language": "en", "target_language": "en", "tokenise": "moses", "truecase": "moses"}
+
+# id, source, target: in the corpus, and before `prepare`
+CORPUS_ROWS = [
+    (30, "the cat sleeps .", "der Kater schläft ."),
+    (10, "the dog barks .", "der Hund bellt ."),
+    (20, "a zebra , a gnu .", "ein Zebra , ein Gnu ."),
+    (40, "<b> & co", "<b> & co"),
+]
+RAW_ROWS = [
+    (10, "The dog barks.", "Der Hund bellt."),
+    (20, "A zebra, a gnu.", "Ein Zebra, ein Gnu."),
+    (30, "The cat sleeps.", "Der Kater schläft."),
+    (40, "<b> & co", "<b> & co"),
+]
+TRAINING = {"der": 500, "ein": 20, ".": 900, ",": 300, "Hund": 7, "bellt": 2, "Kater": 1}
+
+# id, text, pieces of the system under test and of a word-level one
+MODEL_ROWS = [
+    (30, "Der Kater schläft.", ["der", "Ka@@", "ter", "schl@@", "äft", "."]),
+    (10, "Der Hund Hund.", ["der", "Hund", "Hund", "."]),
+    (20, "Ein Zebra, ein Hund.", ["ein", "Ze@@", "bra", ",", "ein", "Hund", "."]),
+    (40, "<b> Zoo", ["<b>", "Z@@", "oo"]),
+]
+WORD_ROWS = [
+    (40, "", []),
+    (20, "Ein <unk>, ein <unk>.", ["ein", "<unk>", ",", "ein", "<unk>", "."]),
+    (30, "Der Kater <unk>.", ["der", "Kater", "<unk>", "."]),
+    (10, "Der Hund bellt.", ["der", "Hund", "bellt", "."]),
+]
+
+
+def finish(
+    job: str, directory: Path, schema: TableSchema, table: pa.Table, shards: int = 2, **more: Any
+) -> Path:
+    """A finished directory of `job` that holds a table."""
+    step = -(-table.num_rows // shards) or 1
+    records = [
+        tables.write_shard(
+            str(directory),
+            tables.shard_name(number, shards),
+            schema,
+            [table.slice(number * step, step)],
+        )
+        for number in range(shards)
+    ]
+    plan = Plan(job, {}, more.pop("inputs", {}))
+    manifests.finish(plan, str(directory), schema, records, **more)
+    return directory
+
+
+def write_references(directory: Path, raw: bool = True) -> Path:
+    files = []
+    if raw:
+        table = pa.Table.from_pylist(rows(RAW_ROWS), schema=CORPUS.fields)
+        name = tables.shard_name(0, 1, "raw/part")
+        files.append(tables.write_shard(str(directory), name, CORPUS, [table]))
+    return finish(
+        "prepare",
+        directory,
+        CORPUS,
+        pa.Table.from_pylist(rows(CORPUS_ROWS), schema=CORPUS.fields),
+        files=files,
+        figures={"rejected": 3},
+        rules={"text": RULES},
+    )
+
+
+def rows(triples: Sequence[tuple[int, str, str]]) -> list[dict[str, Any]]:
+    return [{"id": i, "source": source, "target": target} for i, source, target in triples]
+
+
+def write_words(directory: Path, counts: Mapping[str, int] = TRAINING) -> Path:
+    table = pa.table(
+        {
+            "word": list(counts),
+            "source_count": [10**6] * len(counts),
+            "target_count": list(counts.values()),
+        },
+        schema=WORDS.fields,
+    )
+    return finish("count-words", directory, WORDS, table)
+
+
+def write_translations(
+    directory: Path, found: Sequence[tuple[int, str, list[str]]], segmented: str = "none"
+) -> Path:
+    values = []
+    for id_, text, pieces in found:
+        best = {"id": id_, "rank": 0, "text": text, "pieces": pieces, "score": -1.0}
+        values += [best, {**best, "rank": 1, "text": "second", "pieces": ["second"]}]
+    table = pa.Table.from_pylist(values, schema=TRANSLATIONS.fields)
+    return finish("decode", directory, TRANSLATIONS, table, inputs={"segmented": segmented})
+
+
+def write_segmented(directory: Path) -> Path:
+    """The test set in pieces: `zebra` and `Zebra` are cut, `Gnu` is unknown."""
+    symbols = [("ze", False), ("bra", True), ("Ze", False)]
+    words = sorted({w for _, *sides in CORPUS_ROWS for side in sides for w in side.split()})
+    symbols += [(word, True) for word in words if word not in ("zebra", "Zebra", "Gnu")]
+    pieces = [*SPECIALS, *symbols]
+    one = Vocabulary(
+        [p[0] for p in pieces], [p[1] for p in pieces], [1] * len(pieces), [1] * len(pieces)
+    )
+    ids = {piece: i for i, piece in enumerate(symbols, 3)}
+    cuts = {"zebra": [3, 4], "Zebra": [5, 4], "Gnu": [1]}
+    cut = [
+        {
+            "id": id_,
+            "source": [i for w in source.split() for i in cuts.get(w) or [ids[w, True]]],
+            "target": [i for w in target.split() for i in cuts.get(w) or [ids[w, True]]],
+        }
+        for id_, source, target in CORPUS_ROWS
+    ]
+    table = pa.Table.from_pylist(cut, schema=SEGMENTED.fields)
+    files = vocabularies.write_both(Vocabularies(one, one), str(directory))
+    return finish("segment", directory, SEGMENTED, table, files=files)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    segmented = write_segmented(tmp_path / "segmented")
+    content = manifests.read(str(segmented), "segment", "--segmented").content
+    return [
+        f"--translations={write_translations(tmp_path / 'model', MODEL_ROWS, content)}",
+        f"--references={write_references(tmp_path / 'references')}",
+        f"--words={write_words(tmp_path / 'words')}",
+        f"--segmented={segmented}",
+        f"--baseline=words={write_translations(tmp_path / 'word-level', WORD_ROWS)}",
+        "--rare-threshold=5",
+    ]
+
+
+def evaluate(arguments: Sequence[str], output: Path) -> tuple[dict[str, Any], str]:
+    assert cli.main(["evaluate", *arguments, f"--output={output}"]) == 0
+    page = (output / "index.html").read_text("utf-8")
+    return json.loads((output / "metrics.json").read_bytes()), page
+
+
+def test_every_figure_is_what_counting_by_hand_gives(tmp_path: Path, inputs: list[str]) -> None:
+    found, _ = evaluate(inputs, tmp_path / "report")
+    systems = found["systems"]
+    assert (found["sentences"], found["rejected_references"]) == (4, 3)
+    assert found["references"] == "raw"
+    assert found["warnings"] == []
+
+    exact = {name: figures["exact_matches"] for name, figures in systems.items()}
+    assert exact == {
+        "model": {"count": 1, "share": 0.25},
+        "words": {"count": 1, "share": 0.25},
+        "copy": {"count": 1, "share": 0.25},
+    }
+    assert {name: figures["empty_outputs"] for name, figures in systems.items()} == {
+        "model": 0,
+        "words": 1,
+        "copy": 0,
+    }
+    assert {name: figures["unknown_pieces"] for name, figures in systems.items()} == {
+        "model": 0,
+        "words": 3,
+        "copy": 0,
+    }
+
+    # Unseen in training: schläft, Zebra, Gnu, <b>, &, co. Rare (1 to 5 times): Kater, bellt.
+    assert found["reference_words"] == {
+        "all": {"types": 13, "tokens": 17},
+        "rare": {"types": 2, "tokens": 2},
+        "unseen": {"types": 6, "tokens": 6},
+    }
+    # The model: schläft, Zebra, <b> of schläft, Zebra, <b>, Zoo; and Kater.
+    model = systems["model"]["unigrams"]
+    assert counts(model["unseen"]) == (3, 4, 6)
+    assert counts(model["rare"]) == (1, 1, 2)
+    # Sentence 10 has Hund twice against once, sentence 20 has it for Gnu.
+    assert counts(model["all"]) == (4 + 3 + 5 + 1, 4 + 4 + 6 + 2, 17)
+    assert model["unseen"]["precision"] == 3 / 4
+    assert model["unseen"]["recall"] == 3 / 6
+    assert model["unseen"]["f1"] == pytest.approx(2 / (4 / 3 + 6 / 3))
+    words = systems["words"]["unigrams"]
+    assert counts(words["unseen"]) == (0, 0, 6)
+    assert words["unseen"]["precision"] is None
+    assert counts(words["rare"]) == (2, 2, 2)
+    assert counts(words["all"]) == (3 + 4 + 4, 4 + 4 + 6, 17)
+    assert counts(systems["copy"]["unigrams"]["unseen"]) == (3, 13, 6)
+
+
+def counts(figures: Mapping[str, Any]) -> tuple[int, int, int]:
+    return figures["matched"], figures["produced"], figures["expected"]
+
+
+def test_bleu_and_chrf_are_sacrebleus_on_the_untouched_text(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, page = evaluate(inputs, tmp_path / "report")
+    references = [target for _, _, target in RAW_ROWS]
+    texts = {id_: text for id_, text, _ in MODEL_ROWS}
+    hypotheses = [texts[id_] for id_, _, _ in RAW_ROWS]
+    bleu = sacrebleu.corpus_bleu(hypotheses, [references])
+    figures = found["systems"]["model"]
+    assert figures["bleu"]["value"] == pytest.approx(bleu.score)
+    assert figures["bleu"]["length_ratio"] == pytest.approx(bleu.sys_len / bleu.ref_len)
+    for beta in (2, 3):
+        chrf = sacrebleu.corpus_chrf(hypotheses, [references], beta=beta)
+        assert figures[f"chrf{beta}"]["value"] == pytest.approx(chrf.score)
+    copied = sacrebleu.corpus_bleu([source for _, source, _ in RAW_ROWS], [references])
+    assert found["systems"]["copy"]["bleu"]["value"] == pytest.approx(copied.score)
+
+    printed = capsys.readouterr().out
+    for metric in ("bleu", "chrf2"):
+        assert figures[metric]["signature"] in printed
+        assert figures[metric]["signature"] in page
+
+
+def test_frequency_bands_divide_the_words(tmp_path: Path, inputs: list[str]) -> None:
+    found, _ = evaluate(inputs, tmp_path / "report")
+    bands = found["reference_words_by_training_frequency"]
+    assert {band: n["tokens"] for band, n in bands.items()} == {
+        "0": 6,
+        "1": 1,
+        "2 to 4": 1,
+        "5 to 9": 1,
+        "10 to 99": 2,
+        "100 to 999": 2 + 1 + 3,
+        "1,000 and more": 0,
+    }
+    for figures in found["systems"].values():
+        parts = figures["unigrams_by_training_frequency"].values()
+        assert sum(part["matched"] for part in parts) == figures["unigrams"]["all"]["matched"]
+
+
+def test_without_untouched_text_the_corpus_is_restored_and_that_is_said(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    restored = write_references(tmp_path / "restored", raw=False)
+    arguments = [a for a in inputs if "--references" not in a] + [f"--references={restored}"]
+    found, page = evaluate(arguments, tmp_path / "report")
+    assert found["references"] == "restored"
+    assert found["systems"]["model"]["exact_matches"]["count"] == 1
+    assert "--keep-raw" in found["warnings"][0]
+    assert found["warnings"][0] in capsys.readouterr().err
+    assert "Prepare the test set with --keep-raw" in page
+
+
+def test_piece_marks_in_the_text_are_reported(tmp_path: Path, inputs: list[str]) -> None:
+    marked = [(i, text.replace("Zebra", "Ze@@ bra"), pieces) for i, text, pieces in MODEL_ROWS]
+    directory = write_translations(tmp_path / "marked", marked)
+    found, _ = evaluate([*inputs, f"--baseline=marked={directory}"], tmp_path / "report")
+    assert found["warnings"] == ["1 outputs of marked hold the piece mark @@."]
+
+
+# ---- the page ----
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and keeps the text of each sample's lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path, inputs: list[str]) -> None:
+    _, page = evaluate(inputs, tmp_path / "report")
+    outline = Outline()
+    outline.feed(page)
+    assert outline.open == []
+    assert not outline.tags & {"script", "link", "img", "iframe", "b"}
+    assert outline.links == []
+    assert "url(" not in page
+    assert "http" not in page
+
+
+def test_text_is_escaped(tmp_path: Path, inputs: list[str]) -> None:
+    _, page = evaluate([*inputs, "--name=<i>mine</i>"], tmp_path / "report")
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+    assert "<i>mine" not in page
+    assert "&lt;i&gt;mine&lt;/i&gt;" in page
+
+
+def lines(page: str, id_: int) -> dict[str, str]:
+    """The lines of a sample: `|` between pieces, `*` at unseen words, `~` at wrong ones."""
+    sample = re.search(rf'id="sentence-{id_}".*?</dl>', page, re.DOTALL)
+    assert sample
+    found = {}
+    for name, line in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", sample[0], re.DOTALL):
+        words = re.findall(r'<span class="word(.*?)">(.*?)</span></span>', line)
+        found[name] = " ".join(
+            "*" * ("unseen" in marks)
+            + "~" * ("wrong" in marks)
+            + "|".join(re.sub("<.*?>", "", piece) for piece in word.split("</span>"))
+            for marks, word in words
+        ) + (" ✓" if "✓" in line else "")
+    return found
+
+
+def test_samples_show_pieces_unseen_and_wrong_words(tmp_path: Path, inputs: list[str]) -> None:
+    _, page = evaluate(inputs, tmp_path / "report")
+    assert lines(page, 20) == {
+        "source": "a ze|bra , a gnu .",
+        # Its pieces hold <unk>, so it is shown in whole words.
+        "reference": "ein *Zebra , ein *Gnu .",
+        "model": "ein *Ze|bra , ein ~Hund .",
+        "words": "ein ~&lt;unk&gt; , ein ~&lt;unk&gt; .",
+        "copy": "*~a *~zebra , *~a *~gnu .",
+    }
+    assert lines(page, 10)["model"] == "der Hund ~Hund ."
+    assert lines(page, 30)["model"] == "der Ka|ter *schl|äft . ✓"
+
+
+def test_the_number_of_samples_is_an_option(tmp_path: Path, inputs: list[str]) -> None:
+    _, page = evaluate([*inputs, "--samples=2"], tmp_path / "two")
+    assert page.count('class="sample"') == 2
+    _, page = evaluate([*inputs, "--samples=0"], tmp_path / "none")
+    assert "Samples" not in page
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, inputs: list[str]) -> None:
+    for name in ("a", "b"):
+        evaluate(inputs, tmp_path / name)
+    for file in ("metrics.json", "index.html", "manifest.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda rows: rows[1:], "1 missing (id 30)"),
+        (lambda rows: [*rows, rows[0]], "1 doubled (id 30)"),
+        (lambda rows: [*rows, (7, "x", ["x"])], "1 not in the references (id 7)"),
+    ],
+    ids=["missing", "doubled", "foreign"],
+)
+@pytest.mark.parametrize("option", ["translations", "baseline"])
+def test_translations_that_do_not_fit_the_references_are_refused(
+    tmp_path: Path,
+    inputs: list[str],
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    sentence: str,
+    option: str,
+) -> None:
+    wrong = write_translations(tmp_path / "wrong", change(MODEL_ROWS))
+    if option == "translations":
+        inputs = [a for a in inputs if not a.startswith(("--translations", "--segmented"))]
+        inputs.append(f"--translations={wrong}")
+    else:
+        inputs.append(f"--baseline=wrong={wrong}")
+    error = refused(capsys, tmp_path / "report", inputs)
+    assert f"--{option}: {wrong}" in error
+    assert sentence in error
+
+
+def refused(capsys: pytest.CaptureFixture[str], output: Path, arguments: Sequence[str]) -> str:
+    """Runs the job, which must fail with one sentence and write nothing; the sentence."""
+    assert cli.main(["evaluate", *arguments, f"--output={output}"]) == 1
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert not output.exists()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("baseline", "sentence"),
+    [
+        ("no-directory", "expected NAME=DIR, found 'no-directory'"),
+        ("=there", "expected NAME=DIR, found '=there'"),
+        ("copy={}", "the name 'copy' is taken"),
+        ("model={}", "the name 'model' is taken"),
+        ("other={}/nowhere", "nowhere does not exist"),
+    ],
+)
+def test_a_bad_baseline_is_refused(
+    tmp_path: Path,
+    inputs: list[str],
+    capsys: pytest.CaptureFixture[str],
+    baseline: str,
+    sentence: str,
+) -> None:
+    arguments = [*inputs, f"--baseline={baseline.format(tmp_path / 'word-level')}"]
+    error = refused(capsys, tmp_path / "report", arguments)
+    assert "--baseline: " in error
+    assert sentence in error
+
+
+def test_pieces_of_another_test_set_are_refused(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_translations(tmp_path / "other", MODEL_ROWS, "another content")
+    arguments = [a for a in inputs if "--translations" not in a] + [f"--translations={other}"]
+    error = refused(capsys, tmp_path / "report", arguments)
+    assert f"is not what {other} was decoded from" in error
+
+
+def test_an_empty_test_set_is_refused(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = finish(
+        "prepare", tmp_path / "empty", CORPUS, CORPUS.fields.empty_table(), rules={"text": RULES}
+    )
+    arguments = [a for a in inputs if "--references" not in a] + [f"--references={empty}"]
+    assert "nothing to evaluate" in refused(capsys, tmp_path / "report", arguments)
+
+
+def test_beam_options_are_refused(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(capsys, tmp_path / "report", [*inputs, "--runner=PrismRunner"])
+    assert "unknown argument --runner" in error
