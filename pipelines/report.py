@@ -60,7 +60,8 @@ def render(
         found=found,
         names=[system.name for system in systems],
         bands=[str(band) for band in metrics.BANDS],
-        samples=samples(test, systems, segmented, training, options),
+        # The last system copies the source, which is shown anyway.
+        samples=samples(test, systems[:-1], segmented, training, options),
     )
 
 

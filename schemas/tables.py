@@ -135,7 +135,8 @@ TRANSLATIONS = _schema(
     ("alignment", pa.list_(pa.list_(pa.float32()))),
 )
 """Rank 0 is the best hypothesis; exactly one rank-0 row per input id. `alignment`, where asked
-for, has one list per piece (end-of-sentence last) with a weight per source piece; else null."""
+for, has one list per piece with a weight per source piece, end-of-sentence last on both sides; else
+null."""
 
 
 def open_parquet(url: str, schema: TableSchema | None = None) -> pq.ParquetFile:

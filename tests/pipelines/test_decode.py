@@ -175,6 +175,10 @@ def test_batch_size_and_shard_count_change_no_translation(tmp_path: Path, model:
             assert {**row, "score": 0} == {**first, "score": 0}
 
 
+def test_data_without_shards_gives_translations_without_shards(tmp_path: Path, model: Path) -> None:
+    assert run(write_segmented(tmp_path / "segmented", []), model, tmp_path / "out") == []
+
+
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path, model: Path) -> None:
     segmented = write_segmented(tmp_path / "segmented", [random_rows()])
     for name in ("a", "b"):

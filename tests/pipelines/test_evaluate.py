@@ -334,7 +334,6 @@ def test_samples_show_pieces_unseen_and_wrong_words(tmp_path: Path, inputs: list
         "reference": "ein *Zebra , ein *Gnu .",
         "model": "ein *Ze|bra , ein ~Hund .",
         "words": "ein ~&lt;unk&gt; , ein ~&lt;unk&gt; .",
-        "copy": "*~a *~zebra , *~a *~gnu .",
     }
     assert lines(page, 10)["model"] == "der Hund ~Hund ."
     assert lines(page, 30)["model"] == "der Ka|ter *schl|äft . ✓"
