@@ -231,7 +231,7 @@ class _Builder:
         for key in given:
             if key in wired:
                 raise RarewordError(f"{where}: {key!r} is set by the run itself; leave it out")
-        values = {**given, **wired, **self.flags, "output": storage.join(self.output, directory)}
+        values = {**self.flags, **given, **wired, "output": storage.join(self.output, directory)}
         options = from_mapping(job.options, values, where)
         self.stages.append(Stage(directory, job, options, (*inputs.values(), *needs)))
 
@@ -320,6 +320,7 @@ class _Builder:
             },
             needs=tuple(decoded.values()),
             name=main.name,
+            quiet=True,  # the summary of the run shows its figures
             baseline=[
                 f"{name}={storage.join(self.output, stage)}" for name, stage in decoded.items()
             ],

@@ -203,7 +203,8 @@ def _describe(job: Job[OptionsT], options: OptionsT, plan: Plan, finished: bool)
 
 def _summary(result: Manifest) -> str:
     figures = [f"{k} {v:,}" for k, v in result.figures.items() if isinstance(v, int)]
-    return ", ".join([f"{result.rows:,} rows", *figures])
+    rows = [f"{result.rows:,} rows"] if result.schema else []
+    return ", ".join([*rows, *figures])
 
 
 # ---- Beam ----

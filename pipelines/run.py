@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rareword.pipelines import evaluate
 from rareword.pipelines import experiment as experiments
 from rareword.pipelines import job as jobs
-from rareword.pipelines.evaluate import METRICS_NAME, PAGE_NAME
 from rareword.pipelines.experiment import Experiment, Stage
 from rareword.pipelines.job import Outcome
 from rareword.schemas import storage
@@ -72,8 +72,11 @@ def _check_data(experiment: Experiment) -> None:
     """Looks at the development and test data now, not after the hours the training data takes."""
     for stage in experiment.stages:
         if stage.job.name == "prepare" and stage.needs:
-            options: Any = stage.options
-            stage.job.plan(dataclasses.replace(options, rules_from=None))
+            files: Any = stage.options
+            # The rules come from a corpus that is not there yet; any others do for a look.
+            stage.job.plan(
+                dataclasses.replace(files, rules_from=None, tokenise="none", truecase="none")
+            )
 
 
 def _print_plans(experiment: Experiment, beam_arguments: Sequence[str]) -> None:
@@ -112,13 +115,14 @@ def _summary(experiment: Experiment, outcomes: Sequence[Outcome], seconds: float
         size = f"{outcome.manifest.rows:,}" if outcome.manifest.shards else ""
         rows.append((stage.name, size, _time(outcome.seconds)))
     rows.append(("all", "", _time(seconds)))
-    directory = experiment.stages[-1].options.output
-    figures = storage.read_json(storage.join(directory, METRICS_NAME))
+    last: Any = experiment.stages[-1].options
+    figures = storage.read_json(storage.join(last.output, evaluate.METRICS_NAME))
+    systems = [last.name, *evaluate.baselines(last), evaluate.COPY]
     return "\n\n".join(
         [
             _table(rows),
-            report.summary(figures, list(figures["systems"])),
-            f"report: {storage.join(directory, PAGE_NAME)}",
+            report.summary(figures, systems),
+            f"report: {storage.join(last.output, evaluate.PAGE_NAME)}",
         ]
     )
 
