@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,48 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("the development corpora are not on this machine")
     return path
+
+
+@pytest.fixture
+def write_segmented() -> Callable[..., Path]:
+    """Writes a `segmented` directory: `write_segmented(directory, pairs, letters)`.
+
+    pairs: (source ids, target ids). The joint vocabulary has `letters` pieces of one letter each,
+    all final, beside the special ones: ids 3, 4, ... are a, b, ...
+    """
+    import pyarrow as pa
+
+    from rareword.schemas import manifest, tables, vocabulary
+
+    def write(
+        directory: Path, pairs: list[tuple[list[int], list[int]]], letters: int, shards: int = 2
+    ) -> Path:
+        pieces = [symbol.text for symbol in vocabulary.SPECIALS] + [
+            chr(ord("a") + i) for i in range(letters)
+        ]
+        counts = [0] * len(pieces)
+        one = vocabulary.Vocabulary(pieces, [True] * len(pieces), counts, counts)
+        both = vocabulary.Vocabularies(one, one)
+        records = []
+        for number in range(shards):
+            part = range(len(pairs) * number // shards, len(pairs) * (number + 1) // shards)
+            table = pa.table(
+                {
+                    "id": pa.array([1000 + i for i in part], pa.int64()),
+                    "source": pa.array([pairs[i][0] for i in part], pa.list_(pa.int32())),
+                    "target": pa.array([pairs[i][1] for i in part], pa.list_(pa.int32())),
+                }
+            )
+            name = tables.shard_name(number, shards)
+            records.append(tables.write_shard(str(directory), name, tables.SEGMENTED, [table]))
+        manifest.finish(
+            manifest.Plan("segment", {}, {}),
+            str(directory),
+            tables.SEGMENTED,
+            records,
+            files=vocabulary.write_both(both, str(directory)),
+            rules={"text": {}, "segmenter": {"kind": "letters"}, "vocabulary": both.hash},
+        )
+        return directory
+
+    return write

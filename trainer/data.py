@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -133,7 +134,7 @@ def read_pairs(
 
 
 def _lengths(column: pa.ChunkedArray) -> Indices:
-    lengths: Indices = pa.compute.list_value_length(column).to_numpy().astype(np.int64)
+    lengths: Indices = pc.list_value_length(column).to_numpy().astype(np.int64)
     return lengths
 
 

@@ -53,8 +53,8 @@ class Optimiser:
         Parameters are left alone if the norm is not finite: the caller must stop.
         """
         group.add_up(self._buffer)
-        norm = torch.linalg.vector_norm(self._gradient, dtype=torch.float64)
-        values: list[float] = torch.cat([norm[None], self.figures.double()]).tolist()
+        norm = torch.linalg.vector_norm(self._gradient)
+        values: list[float] = torch.cat([norm[None], self.figures]).tolist()
         length, figures = values[0], values[1:]
         if not all(map(math.isfinite, values)):
             return length, figures
