@@ -8,7 +8,7 @@ from rareword.pipelines import job
 from rareword.schemas import manifest as manifests
 from rareword.schemas.manifest import Plan
 from rareword.schemas.options import JobOptions, option, shaping
-from rareword.schemas.tables import WORDS
+from rareword.schemas.tables import WORDS, ShardRecord
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
 
     corpus = manifests.read(options.corpus, "prepare", "--corpus")
 
-    def write(records: list[manifests.ShardRecord]) -> None:
+    def write(records: list[ShardRecord]) -> None:
         totals = {name: sum(r.counters[name] for r in records) for name in records[0].counters}
         manifests.check_balance(
             {

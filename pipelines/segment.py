@@ -11,7 +11,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option, shaping
-from rareword.schemas.tables import SEGMENTED, SIDES, file_record
+from rareword.schemas.tables import SEGMENTED, SIDES, ShardRecord, file_record
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,12 @@ class SegmentOptions(JobOptions):
     max_vocabulary_size: int = option(
         0, help="pieces in a vocabulary at most (0: no limit); the rest is <unk>", at_least=0
     )
-    min_piece_count: int = option(1, help="rarer pieces are <unk>", at_least=1)
+    min_piece_count: int = option(
+        0,
+        help="rarer pieces are <unk>; 0 also keeps those that other words of the training text's "
+        "characters may have",
+        at_least=0,
+    )
     kernel_threads: int = option(
         1, help="threads of one worker process", shapes_result=False, at_least=1
     )
@@ -176,9 +181,9 @@ def _finish(
     plan: Plan,
     output: str,
     corpus: Manifest,
-    records: list[manifests.ShardRecord],
+    records: list[ShardRecord],
     used: dict[str, int],
-    files: list[manifests.ShardRecord],
+    files: list[ShardRecord],
     segmenter: dict[str, Any],
 ) -> None:
     made = vocabularies.read_both(output)

@@ -24,6 +24,7 @@ from rareword.transforms import _kernels
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
 
+# A side's count is null if its words cannot have the piece.
 PIECE_COUNTS = pa.schema(
     [
         ("piece", pa.string()),
@@ -54,7 +55,11 @@ class Segmenter(Protocol):
     """Cuts the words of one side into pieces."""
 
     def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> dict[Symbol, int]:
-        """How often each piece occurs in words with these counts."""
+        """How often each piece occurs in words with these counts.
+
+        Pieces that these words do not show but other words of the same characters can have come
+        with count 0, so that a vocabulary may hold them.
+        """
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         """Binds the segmenter to piece ids."""
@@ -105,10 +110,9 @@ class BpeSegmenter:
                 self._ids.setdefault(merge.result, FIRST_MERGED + rank)
         # A merge of a symbol that nothing makes can never apply and is left out.
         usable = [m for m in self.merges if None not in (self._id(m.left), self._id(m.right))]
-        self._left, self._right, self._result = (
-            np.array([self._id(symbol) for symbol in symbols], np.int32)
-            for symbols in zip(*((m.left, m.right, m.result) for m in usable), strict=True)
-        ) if usable else (np.empty(0, np.int32),) * 3  # fmt: skip
+        self._left = np.array([self._id(merge.left) for merge in usable], np.int32)
+        self._right = np.array([self._id(merge.right) for merge in usable], np.int32)
+        self._result = np.array([self._id(merge.result) for merge in usable], np.int32)
 
     def _id(self, symbol: Symbol) -> int | None:
         if len(symbol.text) == 1:
@@ -128,7 +132,14 @@ class BpeSegmenter:
         ids, offsets, _ = self._kernel(every).segment(words)
         sums = np.zeros(len(every), np.int64)
         np.add.at(sums, ids, np.repeat(counts, np.diff(offsets)))
-        return {self._symbol(number): int(sums[number]) for number in np.flatnonzero(sums).tolist()}
+        seen = {character for word in words.to_pylist() for character in word}
+        possible = [Symbol(character, final) for character in seen for final in (False, True)]
+        possible += [m.result for m in self.merges if seen.issuperset(m.result.text)]
+        occurring = np.flatnonzero(sums).tolist()
+        return {
+            **dict.fromkeys(possible, 0),
+            **{self._symbol(number): int(sums[number]) for number in occurring},
+        }
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         ids = np.full(FIRST_MERGED + len(self.merges), UNK, np.int32)
@@ -186,21 +197,28 @@ class VocabularyRules:
     """One vocabulary for both sides."""
     max_size: int = 0
     """At most so many pieces a vocabulary, special ones included (0: no limit)."""
-    min_count: int = 1
-    """Rarer pieces get no id."""
+    min_count: int = 0
+    """Rarer pieces get no id. With 0 the vocabulary is the paper's: all characters of the training
+    text, in both forms, and all that merges make of them, seen as pieces or not."""
 
 
 def build_vocabularies(counts: pa.Table, rules: VocabularyRules) -> Vocabularies:
     """Vocabularies from a PIECE_COUNTS table: falling count, then the piece by code point."""
     if rules.joint:
-        joint = _vocabulary(counts, pc.add(counts["source_count"], counts["target_count"]), rules)
+        sums = [pc.fill_null(counts[f"{side}_count"], 0) for side in SIDES]
+        joint = _vocabulary(counts, pc.add(*sums), rules)
         return Vocabularies(joint, joint)
-    return Vocabularies(*(_vocabulary(counts, counts[f"{side}_count"], rules) for side in SIDES))
+    return Vocabularies(
+        *(
+            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules)
+            for order in (counts[f"{side}_count"] for side in SIDES)
+        )
+    )
 
 
 def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules) -> Vocabulary:
     table = counts.append_column("order", order)
-    table = table.filter(pc.greater_equal(table["order"], max(rules.min_count, 1)))
+    table = table.filter(pc.greater_equal(table["order"], rules.min_count))
     table = table.sort_by([("order", "descending"), ("piece", "ascending"), ("final", "ascending")])
     if rules.max_size:
         table = table.slice(0, max(rules.max_size - len(SPECIALS), 0))
@@ -209,6 +227,6 @@ def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules
     return Vocabulary(
         pieces=[special.text for special in SPECIALS] + columns["piece"],
         final=[special.final for special in SPECIALS] + columns["final"],
-        source_counts=none + columns["source_count"],
-        target_counts=none + columns["target_count"],
+        source_counts=none + [count or 0 for count in columns["source_count"]],
+        target_counts=none + [count or 0 for count in columns["target_count"]],
     )

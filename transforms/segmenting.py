@@ -99,8 +99,8 @@ def count_pieces(
         {
             "piece": [piece.text for piece in pieces],
             "final": [piece.final for piece in pieces],
-            "source_count": [found["source"].get(piece, 0) for piece in pieces],
-            "target_count": [found["target"].get(piece, 0) for piece in pieces],
+            "source_count": [found["source"].get(piece) for piece in pieces],
+            "target_count": [found["target"].get(piece) for piece in pieces],
         },
         schema=PIECE_COUNTS,
     )
@@ -227,8 +227,8 @@ def check_joins(encoded: Encoded, lines: pa.Array, side: _Side, url: str) -> Non
     bounds = encoded.offsets
 
     def per_line(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        sums = np.concatenate([[0], np.cumsum(values)])
-        return sums[bounds[1:]] - sums[bounds[:-1]]
+        sums: NDArray[np.int64] = np.concatenate([[0], np.cumsum(values)])
+        return np.asarray(sums[bounds[1:]] - sums[bounds[:-1]])
 
     lines = pc.fill_null(lines, "")
     spaces = pc.count_substring(lines, " ").to_numpy()

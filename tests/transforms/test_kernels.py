@@ -1,0 +1,233 @@
+"""The C++ kernels against plain Python."""
+
+import collections
+import itertools
+
+import numpy as np
+import oracles
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rareword.transforms import _kernels
+
+EMPTY = np.empty(0, np.int32)
+# Few letters, so that repeats, overlaps and ties are the rule; and all that is odd in text.
+LETTERS = "ab</w>@\u0000\u00a0\u0301é日\U0001f600"
+words_with_counts = st.dictionaries(
+    st.text("ab", min_size=1, max_size=12) | st.text(LETTERS, min_size=1, max_size=8),
+    st.integers(1, 9),
+    min_size=1,
+    max_size=12,
+)
+line = st.text(LETTERS + " ", max_size=30)
+
+
+def to_dict(offsets, data, *columns):
+    raw = bytes(data)
+    words = [raw[a:b].decode() for a, b in itertools.pairwise(offsets)]
+    return {word: tuple(int(c[i]) for c in columns) for i, word in enumerate(words)}
+
+
+def symbol(number: int, merges: list[oracles.Symbols]) -> tuple[str, bool]:
+    if number >= _kernels.FIRST_MERGED:
+        left, right = merges[number - _kernels.FIRST_MERGED]
+        return left[0] + right[0], right[1]
+    return chr(number >> 1), bool(number & 1)
+
+
+def learn(words: dict[str, int], limit: int, threshold: int) -> list[tuple[oracles.Symbols, int]]:
+    symbols = _kernels.base_symbols(pa.array(list(words)), np.array(list(words.values())))
+    left, right, counts = _kernels.learn_merges(*symbols, EMPTY, EMPTY, limit, threshold)
+    merges: list[oracles.Symbols] = []
+    for a, b in zip(left, right, strict=True):
+        merges.append((symbol(a, merges), symbol(b, merges)))
+    return list(zip(merges, counts.tolist(), strict=True))
+
+
+@given(st.lists(line, max_size=6), st.lists(line, max_size=6), st.integers(1, 3))
+@settings(deadline=None)
+def test_count_words_counts_what_a_counter_counts(source, target, threads):
+    found = _kernels.count_words(
+        pa.array(source, pa.string()), pa.array(target, pa.string()), threads
+    )
+    a, b = oracles.count_words(source), oracles.count_words(target)
+    assert to_dict(*found[:4]) == {word: (a[word], b[word]) for word in a | b}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_count_words_takes_slices_and_nulls_with_offsets_of_both_widths(kind):
+    lines = pa.array(["x x", "a b", None, "a", "y"], kind).slice(1, 3)
+    found = _kernels.count_words(lines, pa.array([], kind))
+    assert to_dict(*found[:4]) == {"a": (2, 0), "b": (1, 0)}
+
+
+def test_hashes_are_functions_of_the_bytes_alone():
+    one = _kernels.count_words(pa.array(["a bb ccc"]), pa.array(["dddddddddd"]))
+    other = _kernels.count_words(pa.array(["dddddddddd"]), pa.array(["ccc bb", "a"]), 2)
+    assert {k: v[2] for k, v in to_dict(*one).items()} == {
+        k: v[2] for k, v in to_dict(*other).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "byte"),
+    [
+        (b"\xff", 0),
+        (b"ab \xc3", 3),
+        (b"a\xc0\x80", 1),
+        (b"\xed\xa0\x80", 0),
+        (b"\xf4\x90\x80\x80", 0),
+        (b"ok \xe2\x28\xa1", 3),
+    ],
+)
+def test_text_that_is_not_utf8_names_row_and_byte(data, byte):
+    offsets = np.array([0, 4, 4 + len(data)], np.int32)
+    lines = pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(b"fine" + data))
+    none = pa.array([], pa.string())
+    for call in (
+        lambda: _kernels.count_words(lines, none),
+        lambda: _kernels.count_words(none, lines, 2),
+        lambda: segmenter([]).segment(lines),
+    ):
+        with pytest.raises(ValueError, match=rf"row 1, byte {byte}: not UTF-8"):
+            call()
+    with pytest.raises(ValueError, match=rf"row 1, byte {byte}: not UTF-8"):
+        _kernels.base_symbols(lines, np.ones(2, np.int64))
+
+
+def test_malformed_arguments_are_refused():
+    with pytest.raises(TypeError, match="Arrow array"):
+        _kernels.count_words(["a"], pa.array(["a"]))
+    with pytest.raises(TypeError, match="strings"):
+        _kernels.count_words(pa.array([1]), pa.array(["a"]))
+    backwards = pa.StringArray.from_buffers(
+        3, pa.py_buffer(np.array([0, 3, 1, 4], np.int32)), pa.py_buffer(b"abcd")
+    )
+    with pytest.raises(ValueError, match=r"row 1: offsets .* backwards"):
+        _kernels.count_words(backwards, backwards)
+    with pytest.raises(ValueError, match="reach outside"):
+        _kernels.count_pairs(np.array([1, 2], np.int32), np.array([0, 3]), np.array([1]))
+    one = np.array([_kernels.FIRST_MERGED], np.int32)
+    with pytest.raises(ValueError, match="not there yet"):
+        _kernels.learn_merges(EMPTY, np.array([0]), np.empty(0, np.int64), one, one, 1, 1)
+
+
+@given(words_with_counts, st.integers(0, 40), st.integers(1, 3))
+@settings(deadline=None, max_examples=300)
+def test_learned_merges_are_those_of_algorithm_1(words, limit, min_frequency):
+    assert learn(words, limit, min_frequency) == oracles.learn_bpe(words, limit, min_frequency)
+
+
+def test_counts_beyond_32_bits_decide():
+    words = {"ab": 2**31 + 1, "cd": 5, "ce": 2**40}
+    assert [(pair[1][0], count) for pair, count in learn(words, 3, 2)] == [
+        ("e", 2**40),
+        ("b", 2**31 + 1),
+        ("d", 5),
+    ]
+
+
+@given(words_with_counts, st.integers(1, 30), st.integers(1, 3))
+@settings(deadline=None)
+def test_applied_merges_leave_what_the_oracle_leaves(words, limit, threads):
+    merges = [pair for pair, _ in learn(words, limit, 1)]
+    base = _kernels.base_symbols(pa.array(list(words)), np.array(list(words.values())))
+    left, right, _ = _kernels.learn_merges(*base, EMPTY, EMPTY, limit, 1)
+    symbols, offsets, counts = _kernels.apply_merges(*base, left, right, threads)
+    found = [
+        (tuple(symbol(s, merges) for s in symbols[a:b]), int(c))
+        for a, b, c in zip(offsets[:-1], offsets[1:], counts, strict=True)
+    ]
+    expected = [(oracles.segment_word(word, merges), count) for word, count in words.items()]
+    assert found == [(word, count) for word, count in expected if len(word) > 1]
+
+
+@given(words_with_counts, st.integers(1, 3), st.sets(st.integers(0, 30)))
+@settings(deadline=None)
+def test_pairs_and_chunks_are_those_of_plain_loops(words, threads, chosen):
+    base = _kernels.base_symbols(pa.array(list(words)), np.array(list(words.values())))
+    rows = [
+        (tuple(base[0][a:b].tolist()), int(c))
+        for a, b, c in zip(base[1][:-1], base[1][1:], base[2], strict=True)
+    ]
+    pairs: collections.Counter[tuple[int, ...]] = collections.Counter()
+    for row, count in rows:
+        for i in range(len(row) - 1):
+            pairs[row[i : i + 2]] += count
+    left, right, counts, _ = _kernels.count_pairs(*base, threads)
+    found = dict(zip(zip(left.tolist(), right.tolist(), strict=True), counts.tolist(), strict=True))
+    assert found == pairs
+
+    active = {pair for k, pair in enumerate(sorted(pairs)) if k in chosen}
+    chunks: collections.Counter[tuple[int, ...]] = collections.Counter()
+    for row, count in rows:
+        chunk = row[:1]
+        for i in range(1, len(row)):
+            if row[i - 1 : i + 1] not in active:
+                chunks[chunk] += count
+                chunk = ()
+            chunk += row[i : i + 1]
+        chunks[chunk] += count
+    columns = [np.array([pair[side] for pair in active], np.int32) for side in (0, 1)]
+    symbols, offsets, counts, _ = _kernels.cut_chunks(*base, *columns, threads)
+    found = {
+        tuple(symbols[a:b].tolist()): int(c)
+        for a, b, c in zip(offsets[:-1], offsets[1:], counts, strict=True)
+    }
+    assert found == {chunk: count for chunk, count in chunks.items() if len(chunk) > 1}
+
+
+def segmenter(merges: list[oracles.Symbols], cache_bytes: int = 1 << 20) -> _kernels.Segmenter:
+    from rareword.schemas.merges import Merge, Symbol
+    from rareword.transforms.segmenters import BpeSegmenter
+
+    bpe = BpeSegmenter([Merge(Symbol(*a), Symbol(*b), 0) for a, b in merges])
+    every = np.arange(_kernels.FIRST_MERGED + len(merges), dtype=np.int32)
+    return _kernels.Segmenter(bpe._left, bpe._right, bpe._result, every, cache_bytes)
+
+
+# Lists that nobody learnt: parts made later than they are used, doubles, one string made twice.
+pieces = st.text("ab", min_size=1, max_size=3)
+edited = st.lists(
+    st.tuples(st.tuples(pieces, st.just(False)), st.tuples(pieces, st.booleans())), max_size=12
+)
+
+
+@given(edited, st.text("ab", min_size=1, max_size=200))
+@settings(deadline=None, max_examples=300)
+def test_any_list_of_merges_is_applied_as_subword_nmt_does(merges, word):
+    # A symbol is its text and its flag: what makes it does not matter, as with strings.
+    kernel = segmenter(merges)
+    ids, offsets, counts = kernel.segment(pa.array([word, f" {word}  {word} "]))
+    first: dict[tuple[str, bool], int] = {}
+    for rank, (left, right) in enumerate(merges):
+        first.setdefault((left[0] + right[0], right[1]), _kernels.FIRST_MERGED + rank)
+    expected = [
+        2 * ord(s[0]) + s[1] if len(s[0]) == 1 else first[s]
+        for s in oracles.segment_word(word, merges)
+    ]
+    assert ids[: offsets[1]].tolist() == expected
+    assert ids[offsets[1] :].tolist() == expected * 2
+    assert counts.tolist() == [1, 2]
+
+
+def test_a_word_of_a_megabyte_is_segmented_as_a_short_one():
+    merges = [(("a", False), ("a", False)), (("aa", False), ("aa", False))]
+    ids, _, _ = segmenter(merges).segment(pa.array(["a" * 1_000_001]))
+    first = _kernels.FIRST_MERGED
+    assert np.unique(ids[:-1]).tolist() == [first + 1]
+    assert ids[-1] == 2 * ord("a") + 1
+    assert len(ids) == 250_001
+
+
+def test_a_small_cache_and_many_threads_change_nothing():
+    lines = pa.array([f"w{i % 97} aab{i % 13} x" for i in range(2000)])
+    merges = [(("a", False), ("a", False)), (("aa", False), ("b", False))]
+    expected = segmenter(merges).segment(lines)
+    for threads, cache in ((1, 1), (3, 1 << 20), (2, 100_000)):
+        kernel = segmenter(merges, cache)
+        for _ in range(2):
+            found = kernel.segment(lines, threads)
+            assert all((a == b).all() for a, b in zip(found, expected, strict=True))

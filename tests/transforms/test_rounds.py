@@ -1,0 +1,113 @@
+"""Rounds of sharded learning, run without Beam, against Algorithm 1."""
+
+import numpy as np
+import oracles
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.merges import Merge, Symbol
+from rareword.transforms import _kernels, rounds
+from rareword.transforms.rounds import ONE_ROUND, Control, PairCounts, Rules, Sequences
+
+words_with_counts = st.dictionaries(
+    st.text("ab", min_size=1, max_size=14)
+    | st.text("abc</w>\U0001f600\u0301", min_size=1, max_size=10),
+    st.integers(1, 60),
+    min_size=1,
+    max_size=16,
+)
+schedules = st.builds(
+    Rules,
+    merges=st.integers(0, 60),
+    min_frequency=st.integers(1, 4),
+    divide=st.sampled_from([2, 3, 8, 64, ONE_ROUND]),
+    parts=st.integers(1, 4),
+    max_chunk_symbols=st.sampled_from([1, 8, 40, 10**9]),
+)
+
+
+def run(words: dict[str, int], rules: Rules, shards: int, control: Control) -> Control:
+    """The graph of `LearnMerges` as a loop."""
+    columns = [list(words)[k::shards] for k in range(shards)]
+    states = [
+        Sequences(
+            *_kernels.base_symbols(
+                pa.array(column, pa.string()), np.array([words[w] for w in column], np.int64)
+            )
+        )
+        for column in columns
+    ]
+    while not control.done:
+        done_before = len(control.merges)
+        states = [rounds.apply_merges(state, control.merges) for state in states]
+        tables = [part for state in states for part in rounds.count_pairs(state, rules.parts)]
+        parts = [
+            rounds.cut_pairs(
+                PairCounts.from_table(rounds.sum_pairs([t for k, t in tables if k == part])),
+                control.threshold,
+                rules,
+            )
+            for part in {key for key, _ in tables}
+        ]
+        control = rounds.choose_threshold(control, parts, rules)
+        if control.done:
+            break
+        tables = [
+            part
+            for state in states
+            for part in rounds.cut_chunks(state, control.active, rules.parts)
+        ]
+        fitted = [
+            rounds.fit_chunks(
+                Sequences.from_table(rounds.sum_chunks([t for k, t in tables if k == part])),
+                control,
+                rules,
+            )
+            for part in {key for key, _ in tables}
+        ]
+        control = rounds.learn(control, fitted, rules)
+        assert len(control.merges) > done_before or control.done, "a round must make progress"
+    return control
+
+
+def as_pairs(merges: list[Merge]) -> list[tuple[oracles.Symbols, int]]:
+    return [((tuple(m.left), tuple(m.right)), m.count) for m in merges]
+
+
+@given(words_with_counts, schedules, st.integers(1, 5))
+@settings(deadline=None, max_examples=400)
+def test_any_schedule_and_any_sharding_learn_the_merges_of_algorithm_1(words, rules, shards):
+    control = run(words, rules, shards, Control())
+    expected = oracles.learn_bpe(words, rules.merges, rules.min_frequency)
+    assert as_pairs(rounds.to_merges(control.merges)) == expected
+
+
+@given(words_with_counts, schedules, st.integers(0, 30))
+@settings(deadline=None)
+def test_going_on_from_a_prefix_gives_the_same_merges(words, rules, known):
+    expected = oracles.learn_bpe(words, rules.merges, rules.min_frequency)
+    prefix = [Merge(Symbol(*a), Symbol(*b), count) for (a, b), count in expected[:known]]
+    control = run(words, rules, 2, Control(rounds.from_merges(prefix, "here")))
+    assert as_pairs(rounds.to_merges(control.merges)) == expected
+
+
+def test_merges_that_were_not_learnt_cannot_be_continued():
+    a, b, ab = Symbol("a", False), Symbol("b", False), Symbol("ab", False)
+    with pytest.raises(RarewordError, match=r"x\.parquet: merge 0 joins 'ab', which no earlier"):
+        rounds.from_merges([Merge(ab, b, 1)], "x.parquet")
+    with pytest.raises(RarewordError, match="merge 1 makes 'ab' a second time"):
+        rounds.from_merges([Merge(a, b, 1)] * 2, "x.parquet")
+
+
+@given(words_with_counts, st.integers(0, 20))
+@settings(deadline=None, max_examples=30)
+def test_a_control_survives_its_file(words, limit):
+    control = run(words, Rules(limit, 1), 1, Control())
+    url = control.write("memory://rounds-test")
+    assert control.write("memory://rounds-test") == url
+    again = rounds.read_control(url)
+    assert again.merges.to_table().equals(control.merges.to_table())
+    assert (again.threshold, again.done) == (control.threshold, control.done)

@@ -1,0 +1,154 @@
+"""Segmenters and vocabularies against plain Python and subword-nmt."""
+
+import collections
+import io
+import itertools
+
+import numpy as np
+import oracles
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from subword_nmt.apply_bpe import BPE
+
+from rareword.schemas import merges as merge_files
+from rareword.schemas.merges import Merge, Symbol
+from rareword.schemas.vocabulary import SPECIALS, UNK
+from rareword.transforms import segmenters
+from rareword.transforms.segmenters import BpeSegmenter, VocabularyRules, WordSegmenter
+
+line = st.text("abcé ", max_size=20)
+lines = st.lists(line, min_size=1, max_size=8)
+
+
+def learnt(text: list[str], limit: int = 12) -> list[Merge]:
+    pairs = oracles.learn_bpe(oracles.count_words(text), limit, 1)
+    return [Merge(Symbol(*a), Symbol(*b), count) for (a, b), count in pairs]
+
+
+def count_pieces(segmenter: segmenters.Segmenter, counter: dict[str, int]) -> dict[Symbol, int]:
+    counts = np.array(list(counter.values()), np.int64)
+    return segmenter.count_pieces(pa.array(list(counter), pa.string()), counts)
+
+
+def counts_table(found: dict[Symbol, int]) -> pa.Table:
+    return pa.table(
+        {
+            "piece": [p.text for p in found],
+            "final": [p.final for p in found],
+            "source_count": list(found.values()),
+            "target_count": [0] * len(found),
+        },
+        schema=segmenters.PIECE_COUNTS,
+    )
+
+
+def vocabulary_of(found: dict[Symbol, int], **rules: int):
+    return segmenters.build_vocabularies(counts_table(found), VocabularyRules(True, **rules)).source
+
+
+def rows(encoded: segmenters.Encoded) -> list[list[int]]:
+    bounds = encoded.offsets.tolist()
+    return [encoded.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
+
+
+@given(lines, lines)
+@settings(deadline=None)
+def test_bpe_gives_the_pieces_of_subword_nmt(train, test):
+    merges = learnt(train)
+    segmenter = BpeSegmenter(merges)
+    counter = oracles.count_words([*train, *test])
+    found = segmenter.count_pieces(
+        pa.array(list(counter), pa.string()), np.array(list(counter.values()), np.int64)
+    )
+    vocabulary = vocabulary_of(found)
+    encoded = segmenter.encoder(vocabulary).encode(pa.array(test))
+    codes = merge_files.to_codes(merges)
+    if merges:  # subword-nmt refuses an empty list
+        peer = BPE(io.StringIO(codes))
+        expected = [peer.process_line(text.strip(" ")).split() for text in test]
+        assert [vocabulary.display(ids) for ids in rows(encoded)] == expected
+    assert [vocabulary.words(ids) for ids in rows(encoded)] == [
+        " ".join(oracles.split_words(text)) for text in test
+    ]
+    assert encoded.words.tolist() == [len(oracles.split_words(text)) for text in test]
+
+
+@given(lines)
+@settings(deadline=None)
+def test_piece_counts_are_those_of_the_segmented_text(train):
+    merges = learnt(train)
+    counter = oracles.count_words(train)
+    expected: collections.Counter[Symbol] = collections.Counter()
+    for word, count in counter.items():
+        for piece in oracles.segment_word(word, [(tuple(m.left), tuple(m.right)) for m in merges]):
+            expected[Symbol(*piece)] += count
+    found = count_pieces(BpeSegmenter(merges), counter)
+    assert {piece: count for piece, count in found.items() if count} == expected
+    every = {Symbol(c, final) for word in counter for c in word for final in (True, False)}
+    assert set(found) == every | {merge.result for merge in merges}
+
+
+def test_only_what_has_an_unknown_character_is_unknown():
+    train = ["abab ab"]
+    segmenter = BpeSegmenter(learnt(train))
+    vocabulary = vocabulary_of(count_pieces(segmenter, oracles.count_words(train)))
+    encoded = segmenter.encoder(vocabulary).encode(pa.array(["abжab", "aabbba", "ж"]))
+    assert [ids.count(UNK) for ids in rows(encoded)] == [1, 0, 1]
+    assert vocabulary.words(rows(encoded)[1]) == "aabbba"
+
+
+@given(lines, lines)
+@settings(deadline=None)
+def test_word_segmenter_looks_words_up(train, test):
+    counter = oracles.count_words(train)
+    segmenter = WordSegmenter()
+    found = count_pieces(segmenter, counter)
+    assert found == {Symbol(word, True): count for word, count in counter.items()}
+    vocabulary = vocabulary_of(found)
+    encoded = segmenter.encoder(vocabulary).encode(pa.array(test))
+    assert rows(encoded) == [
+        [vocabulary.id(Symbol(word, True)) for word in oracles.split_words(text)] for text in test
+    ]
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.text("ab<>unk", min_size=1, max_size=5), st.booleans()), st.integers(0, 5)
+    ),
+    st.integers(0, 9),
+    st.integers(0, 3),
+)
+def test_vocabulary_is_cut_by_count_and_size_and_ordered_by_count_then_piece(
+    counts, max_size, min_count
+):
+    found = {Symbol(*piece): count for piece, count in counts.items()}
+    vocabulary = vocabulary_of(found, max_size=max_size, min_count=min_count)
+    order = sorted((p for p in found if found[p] >= min_count), key=lambda p: (-found[p], p))
+    if max_size:
+        order = order[: max(max_size - len(SPECIALS), 0)]
+    pieces = list(zip(vocabulary.pieces, vocabulary.final, strict=True))
+    assert pieces == [*SPECIALS, *order]
+    for number, piece in enumerate(order, len(SPECIALS)):
+        assert vocabulary.id(piece) == number
+
+
+def test_separate_vocabularies_hold_the_pieces_of_their_side():
+    table = pa.table(
+        {
+            "piece": ["x", "y", "z"],
+            "final": [True, True, True],
+            "source_count": [3, None, 1],
+            "target_count": [0, 2, 9],
+        },
+        schema=segmenters.PIECE_COUNTS,
+    )
+    both = segmenters.build_vocabularies(table, VocabularyRules(joint=False))
+    assert both.source.pieces[3:] == ["x", "z"]
+    assert both.target.pieces[3:] == ["z", "y", "x"]
+    assert not both.joint
+    assert segmenters.build_vocabularies(table, VocabularyRules(joint=True)).source.pieces[3:] == [
+        "z",
+        "x",
+        "y",
+    ]
