@@ -155,6 +155,11 @@ class _Tokeniser(MosesTokenizer):
     def isanyalpha(self, text: str) -> bool:
         return not self._ALPHA.isdisjoint(text)
 
+    def handles_nonbreaking_prefixes(self, text: str) -> str:
+        if "." not in text:  # then there is no full stop to part from its word
+            return " ".join(text.split())
+        return str(super().handles_nonbreaking_prefixes(text))
+
     def replace_multidots(self, text: str) -> str:
         return str(self.MULTIDOT_RUN.sub(lambda dots: f" {self._DOT * len(dots[0])} ", text))
 
