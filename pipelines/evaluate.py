@@ -109,6 +109,8 @@ def _check_files(found: Manifest, schema: TableSchema) -> None:
 
 def baselines(options: EvaluateOptions) -> dict[str, str]:
     """The directories of --baseline by name. Raises RarewordError for a bad or a doubled name."""
+    if options.name == COPY:
+        raise RarewordError(f"--name: {COPY!r} is the name of the copied source; choose another")
     found: dict[str, str] = {}
     for text in options.baseline:
         name, equals, directory = text.partition("=")
@@ -183,6 +185,12 @@ def warnings(test: "References", systems: Sequence["System"]) -> list[str]:
             "The references are the corpus with tokenisation and truecasing undone, not the "
             "original text: scores are comparable among these systems only. Prepare the test set "
             "with --keep-raw."
+        )
+    mean_length = sum(map(len, test.target_words)) / len(test.target_words)
+    if mean_length < 4:
+        found.append(
+            f"References have {mean_length:.1f} words on average and BLEU counts sequences of up "
+            "to four: it says little here, look at chrF and exact matches."
         )
     mark = vocabularies.SEPARATOR
     if not any(mark in reference for reference in test.targets):

@@ -117,6 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
             continue
         parser.add_argument(
             flag(field.name),
+            action="extend" if shape.many else "store",
             type=shape.kind,
             nargs="+" if shape.many else None,
             choices=shape.choices,

@@ -266,7 +266,19 @@ def test_piece_marks_in_the_text_are_reported(tmp_path: Path, inputs: list[str])
     marked = [(i, text.replace("Zebra", "Ze@@ bra"), pieces) for i, text, pieces in MODEL_ROWS]
     directory = write_translations(tmp_path / "marked", marked)
     found, _ = evaluate([*inputs, f"--baseline=marked={directory}"], tmp_path / "report")
+    assert sorted(found["systems"]) == ["copy", "marked", "model", "words"]
     assert found["warnings"] == ["1 outputs of marked hold the piece mark @@."]
+
+
+def test_short_references_are_called_too_short_for_bleu(
+    tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = [(id_, source, "der") for id_, source, _ in CORPUS_ROWS]
+    monkeypatch.setitem(globals(), "CORPUS_ROWS", short)
+    references = write_references(tmp_path / "short")
+    arguments = [a for a in inputs if "--references" not in a] + [f"--references={references}"]
+    found, _ = evaluate(arguments, tmp_path / "report")
+    assert found["warnings"][0].startswith("References have 1.0 words on average")
 
 
 # ---- the page ----
@@ -415,6 +427,12 @@ def test_a_bad_baseline_is_refused(
     error = refused(capsys, tmp_path / "report", arguments)
     assert "--baseline: " in error
     assert sentence in error
+
+
+def test_the_name_of_the_copied_source_is_refused(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--name: 'copy'" in refused(capsys, tmp_path / "report", [*inputs, "--name=copy"])
 
 
 def test_pieces_of_another_test_set_are_refused(

@@ -75,6 +75,10 @@ def test_one_word_is_a_list_of_one() -> None:
     assert from_yaml(columns="a").columns == ("a",)
 
 
+def test_a_list_may_be_given_in_parts() -> None:
+    assert parse("--columns", "a", "b", "--columns=c").columns == ("a", "b", "c")
+
+
 def test_what_is_not_ours_is_left_for_beam() -> None:
     _, rest = options.parse(Options, "p", "d", [*ARGUMENTS, "--runner=X", "--shards", "3", "--yes"])
     assert rest == ["--runner=X", "--yes"]
