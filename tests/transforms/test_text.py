@@ -86,8 +86,8 @@ def test_tokens_are_those_of_sacremoses(language: str) -> None:
     assert tokenise(SENTENCES[language], language).split(" ") == expected
 
 
-@settings(max_examples=200)
-@given(texts, st.sampled_from(["en", "fr", "ru", "ja"]))
+@settings(max_examples=100)
+@given(texts, st.sampled_from(["en", "fr", "ru", "zh"]))
 def test_tokenising_only_adds_single_spaces(text: str, language: str) -> None:
     text = normalise(text)
     tokens = tokenise(text, language)
