@@ -8,6 +8,9 @@ INSTALLED := $(VENV)/installed
 CODE := schemas transforms trainer pipelines
 CHECKED := $(CODE) tests examples setup.py
 
+# Without cached bytecode every process that imports torch spends ten seconds on compiling it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: venv demo test lint types format clean
 
 venv: $(INSTALLED)
