@@ -10,6 +10,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler
 
 from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabulary
 from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
@@ -65,9 +66,11 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
 
         if self._threads:
             torch.set_num_threads(self._threads)
-        device = self._device
+        device, has_cuda = self._device, torch.cuda.is_available()
         if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+            device = "cuda" if has_cuda else "cpu"
+        if device == "cuda" and not has_cuda:
+            raise RarewordError("--device: a worker has no CUDA device; use auto or cpu")
         loaded = checkpoints.load_model(self._model, self._checkpoint)
         loaded.check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._model).target

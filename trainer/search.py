@@ -22,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer.model import EncoderDecoder, Memory, State
 
@@ -102,7 +103,7 @@ def beam_search(
     sources: int ids [S] without end-of-sentence. A blank source gives one empty hypothesis with
     score 0 and never enters the model. A sentence for which the model yields no finite
     probability gives one empty hypothesis with score -inf.
-    Raises torch.OutOfMemoryError if a single sentence does not fit the device.
+    Raises RarewordError if a single sentence does not fit the device's memory.
     """
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
@@ -124,9 +125,13 @@ def _search_in_memory(
     """Searches a batch; one that does not fit the device's memory is searched in halves."""
     try:
         return _search(model, sources, options, device)
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError as error:
         if len(sources) == 1:
-            raise
+            raise RarewordError(
+                f"a sentence of {len(sources[0]):,} pieces does not fit the memory of {device} with "
+                f"a beam of {options.beam}; lower the beam, choose a device with more memory, or "
+                "leave such long sentences out of the data"
+            ) from error
     # Outside the handler, where nothing holds the failed batch's tensors any more.
     half = len(sources) // 2
     return [

@@ -1,6 +1,5 @@
 """The decode job from end to end with a small random model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +246,18 @@ def test_a_damaged_checkpoint_is_a_sentence_and_leaves_nothing(
     assert f"{tensors} is damaged" in error
 
 
+def test_a_device_that_is_not_there_is_a_sentence(
+    tmp_path: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    segmented = write_segmented(tmp_path / "segmented", [random_rows(3)])
+    arguments = [f"--segmented={segmented}", f"--model={model}", "--device=cuda"]
+    assert "--device: a worker has no CUDA device" in refused(capsys, tmp_path / "o", *arguments)
+
+
 def test_a_dry_run_writes_nothing(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,4 +276,4 @@ def test_a_lost_sentence_or_shard_stops_the_manifest(tmp_path: Path) -> None:
         finish = decode._Finish(Plan("decode", {}, {}), str(tmp_path), [2, 3], {})
         with pytest.raises(manifests.RarewordError, match=f"{name}: "):
             finish(records)
-    assert json.dumps(list(map(str, tmp_path.iterdir()))) == "[]"
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
@@ -349,5 +350,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
         raise torch.OutOfMemoryError("does not fit")
 
     monkeypatch.setattr(model, "encode", no_encode)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(
+        RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
+    ):
         beam_search(model, sources, SearchOptions(), CPU)
