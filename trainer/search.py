@@ -128,9 +128,9 @@ def _search_in_memory(
     except torch.OutOfMemoryError as error:
         if len(sources) == 1:
             raise RarewordError(
-                f"a sentence of {len(sources[0]):,} pieces does not fit the memory of {device} with "
-                f"a beam of {options.beam}; lower the beam, choose a device with more memory, or "
-                "leave such long sentences out of the data"
+                f"a sentence of {len(sources[0]):,} pieces does not fit the memory of {device} "
+                f"with a beam of {options.beam}; lower the beam, choose a device with more memory, "
+                "or leave such long sentences out of the data"
             ) from error
     # Outside the handler, where nothing holds the failed batch's tensors any more.
     half = len(sources) // 2
