@@ -21,7 +21,8 @@ _FLAGS = ("overwrite", "dry_run", "quiet")
 """Options of every job that the whole run hands on."""
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
+    """The options of `rareword run`."""
     parser = argparse.ArgumentParser(
         prog="rareword run",
         description="Runs all jobs of an experiment, from raw text to the report. Stages that are "
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str]) -> int:
     """The command line of `rareword run`."""
-    parser = _parser()
+    parser = argument_parser()
     given, beam_arguments = parser.parse_known_args(argv)
     jobs.check_beam_arguments(beam_arguments, list(parser._option_string_actions))
     flags = {name: getattr(given, name) for name in _FLAGS}
