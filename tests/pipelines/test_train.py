@@ -1,0 +1,219 @@
+"""The train job: its directory, its processes, and what it says to bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rareword.pipelines import cli, job, train
+from rareword.pipelines.train import TrainOptions
+from rareword.schemas import manifest, storage
+from rareword.schemas.errors import RarewordError
+
+TINY = {
+    "embedding": 8,
+    "hidden": 16,
+    "encoder_hidden": 8,
+    "dropout": 0.0,
+    "batch": 8,
+    "batch_unit": "sentences",
+    "max_steps": 12,
+    "validate_every": 5,
+    "bleu_pairs": 5,
+    "checkpoint_every": 2,
+    "threads": 1,
+    "log_every": 1,
+    "device": "cpu",
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path, write_segmented: Callable[..., Path]) -> dict[str, str]:
+    """Letters to the same letters; 33 pairs, so the epoch's last batch of 8 has a single one."""
+    generator = np.random.default_rng(1)
+    rows = [generator.integers(3, 9, generator.integers(1, 7)).tolist() for _ in range(43)]
+    pairs = [(row, row) for row in rows]
+    return {
+        "segmented": str(write_segmented(tmp_path / "train", pairs[:33], letters=6)),
+        "dev": str(write_segmented(tmp_path / "dev", pairs[33:], letters=6)),
+    }
+
+
+def arguments(data: dict[str, str], output: Path, **values: object) -> list[str]:
+    merged = {**TINY, **data, "output": str(output), **values}
+    return [
+        part
+        for name, value in merged.items()
+        for part in ("--" + name.replace("_", "-"), str(value))
+    ]
+
+
+def command(*prefix: str) -> list[str]:
+    return [sys.executable, "-m", *prefix]
+
+
+def artifacts(directory: Path) -> dict[str, str]:
+    found = manifest.read(str(directory), "train", "--model")
+    return {record.name: record.checksum for record in found.files}
+
+
+def test_a_finished_directory_holds_all_that_later_jobs_need(
+    data: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "model"
+    assert cli.main(["train", *arguments(data, output)]) == 0
+    said = capsys.readouterr().err
+    assert "dev BLEU on tokens" in said
+    assert "ended at step 12: --max-steps 12 reached" in said
+    found = manifest.read(str(output), "train", "--model")
+    assert found.rules == manifest.read(data["segmented"], "segment", "x").rules
+    assert found.figures["steps"] == 12
+    assert found.figures["pairs"] == 33
+    names = [record.name for record in found.files]
+    assert names == storage.list_files(str(output))[: len(names)] or set(names) == set(
+        storage.list_files(str(output))
+    ) - {"manifest.json"}
+    history = json.loads((output / "history.json").read_text())
+    assert [entry["step"] for entry in history] == [5, 10, 12]
+    assert cli.main(["train", *arguments(data, output)]) == 0
+    assert "is finished already, skipped" in capsys.readouterr().err
+    assert cli.main(["train", *arguments(data, output, seed=2)]) == 1
+    assert "option 'seed' differs: 1 there, 2 here" in capsys.readouterr().err
+
+
+def test_quiet_is_quiet(
+    data: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", *arguments(data, tmp_path / "m", max_steps=2), "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_dry_run_writes_nothing(data: dict[str, str], tmp_path: Path) -> None:
+    assert cli.main(["train", *arguments(data, tmp_path / "m"), "--dry-run"]) == 0
+    assert not (tmp_path / "m").exists()
+
+
+def test_two_processes_give_what_one_gives(
+    data: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without dropout. The single pair of a batch leaves the second process without a share."""
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        assert cli.main(["train", *arguments(data, output, processes=processes)]) == 0
+        said = capfd.readouterr().err
+        assert f"{processes} x cpu" in said
+        assert said.count("ended at step 12") == 1
+    one, two = (json.loads((tmp_path / name / "history.json").read_text()) for name in ("1", "2"))
+    for left, right in zip(one, two, strict=True):
+        assert left == pytest.approx(right, rel=1e-5)
+    checkpoint = Path("checkpoints", "step-00000012")
+    for name in ("model.safetensors", "optimiser.safetensors"):
+        left, right = (load_file(tmp_path / n / checkpoint / name) for n in ("1", "2"))
+        assert set(left) == set(right)
+        for tensor, value in left.items():
+            np.testing.assert_allclose(value, right[tensor], rtol=1e-4, atol=1e-5)
+
+
+def test_torchrun_by_the_user_does_the_whole_job_once(data: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    call = [
+        *command("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        *("-m", "rareword.pipelines.train", *arguments(data, output)),
+    ]
+    for expected in ("ended at step 12", "is finished already, skipped"):
+        done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
+        assert done.stderr.count(expected) == 1
+    assert manifest.is_finished(str(output))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
+    data: dict[str, str], tmp_path: Path, processes: int
+) -> None:
+    """kill -9 to the job's process alone: workers must not survive it and write on."""
+    values = {"dropout": 0.2, "max_steps": 60, "processes": processes, "validate_every": 20}
+    whole = subprocess.run(
+        [*command("rareword.pipelines.cli"), "train", *arguments(data, tmp_path / "w", **values)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert whole.returncode == 0, whole.stderr
+    call = [*command("rareword.pipelines.cli"), "train", *arguments(data, tmp_path / "k", **values)]
+    with subprocess.Popen(call, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "step 23," in line:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.stderr.read()  # ends when the last worker is gone
+    assert not manifest.is_finished(str(tmp_path / "k"))
+    again = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "going on from step 2" in again.stderr
+    assert artifacts(tmp_path / "k") == artifacts(tmp_path / "w")
+
+
+def test_a_failing_worker_ends_the_job_with_its_cause(data: dict[str, str], tmp_path: Path) -> None:
+    call = [
+        *command("rareword.pipelines.cli"),
+        *("train", *arguments(data, tmp_path / "m", processes=2, learning_rate=1e38)),
+    ]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("rareword train: training broke down at step")
+    assert (tmp_path / "m" / "failed-batch.json").exists()
+
+
+def test_other_vocabulary_in_dev_is_refused_naming_both(
+    data: dict[str, str], tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    other = write_segmented(tmp_path / "other", [([3], [3])], letters=7)
+    options = TrainOptions(segmented=data["segmented"], dev=str(other), output="memory://x")
+    with pytest.raises(RarewordError) as caught:
+        job.execute(train.JOB, options)
+    for directory in (data["segmented"], str(other)):
+        recorded = manifest.read(directory, "segment", "x").rules["vocabulary"]
+        assert recorded[:12] in str(caught.value)
+    assert "--dev" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"segmented": "/nowhere"}, "--segmented: /nowhere does not exist"),
+        ({"hidden": 9}, "--hidden: 9 is odd"),
+        ({"batch": 5, "batch_unit": "tokens"}, "--batch: 5 tokens cannot hold"),
+        ({"max_length": 0}, "--max-length: 0 is below 1"),
+        ({"beam": 5}, "unknown argument --beam; did you mean"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_nothing(
+    data: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    values: dict[str, object],
+    sentence: str,
+) -> None:
+    output = tmp_path / "model"
+    assert cli.main(["train", *arguments(data, output, **values)]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_models_are_written_to_urls(data: dict[str, str]) -> None:
+    from rareword.trainer.checkpoints import load_model
+
+    output = f"memory://{os.getpid()}-{time.monotonic_ns()}/model"
+    options = TrainOptions(**{**TINY, **data, "output": output, "quiet": True})
+    found = job.execute(train.JOB, options)
+    assert load_model(output, "latest").step == found.figures["steps"] == 12
