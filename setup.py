@@ -64,8 +64,6 @@ setup(
         "sacremoses>=0.1.1",
         "safetensors>=0.4",
         "torch>=2.8",
-        "tqdm>=4.60",
-        "zstandard>=0.22",
     ],
     extras_require={
         "demo": ["babel>=2.14", "pycountry>=24.6"],
@@ -80,7 +78,7 @@ setup(
             "ruff>=0.6",
             "subword-nmt==0.3.8",
             "types-PyYAML",
-            "types-tqdm",
+            "zstandard>=0.22",
         ],
     },
     zip_safe=False,
