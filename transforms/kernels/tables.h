@@ -15,6 +15,19 @@ inline uint64_t mix(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
+// At most 8 bytes as a number, by two loads that may overlap instead of a copy of unknown size.
+inline uint64_t short_word(const char* at, size_t size) {
+  if (size >= 4) {
+    uint32_t head, tail;
+    memcpy(&head, at, 4);
+    memcpy(&tail, at + size - 4, 4);
+    return static_cast<uint64_t>(tail) << 32 | head;
+  }
+  if (size == 0) return 0;
+  const auto byte = [&](size_t i) { return static_cast<uint64_t>(static_cast<uint8_t>(at[i])); };
+  return byte(0) | byte(size / 2) << 8 | byte(size - 1) << 16;
+}
+
 inline uint64_t hash_bytes(std::string_view text) {
   const char* at = text.data();
   size_t left = text.size();
@@ -24,9 +37,7 @@ inline uint64_t hash_bytes(std::string_view text) {
     memcpy(&word, at, 8);
     hash = mix(hash ^ word, 0xA0761D6478BD642Full);
   }
-  word = 0;
-  memcpy(&word, at, left);
-  return mix(hash ^ word, 0xE7037ED1A0B428DBull);
+  return mix(hash ^ short_word(at, left), 0xE7037ED1A0B428DBull);
 }
 
 // Distinct byte strings, numbered in the order of their first appearance. Open addressing; the

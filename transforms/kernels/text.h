@@ -64,12 +64,12 @@ inline void check_utf8(std::string_view word, int64_t row, size_t begin) {
 // subword-nmt; empty words do not exist.
 template <class Use>
 void for_each_word(std::string_view line, Use use) {
-  size_t begin = 0;
-  while (begin < line.size()) {
-    const void* found = memchr(line.data() + begin, ' ', line.size() - begin);
-    const size_t end =
-        found ? static_cast<size_t>(static_cast<const char*>(found) - line.data()) : line.size();
-    if (end > begin) use(line.substr(begin, end - begin), begin);
+  const char* const data = line.data();
+  const size_t size = line.size();
+  for (size_t begin = 0; begin < size;) {
+    size_t end = begin;
+    while (end < size && data[end] != ' ') ++end;  // words are short: a loop beats memchr
+    if (end > begin) use(std::string_view(data + begin, end - begin), begin);
     begin = end + 1;
   }
 }
