@@ -148,6 +148,26 @@ def test_commands_in_documents_have_their_options(path: Path) -> None:
             subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, check=True, capture_output=True)
 
 
+def test_the_small_run_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split, sentences in (("train", 9), ("dev", 2), ("test", 2)):
+        for language, words in (
+            ("en", "the small cat runs home"),
+            ("de", "die kleine Katze läuft"),
+        ):
+            lines = [f"{words} {number}." for number in range(sentences)]
+            Path(f"{split}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
+    small = ["--embedding=8", "--hidden=8", "--encoder-hidden=8", "--max-epochs=1", "--threads=1"]
+    (block,) = re.findall(
+        r"^## A small run.*?^```\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.S | re.M
+    )
+    for line in block.replace("\\\n", " ").splitlines():
+        command, job, *arguments = shlex.split(line)
+        assert command == "rareword"
+        assert cli.main([job, *arguments, "--quiet", *(small if job == "train" else ())]) == 0
+    assert Path("run/report/index.html").exists()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_in_documents_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text("utf-8")):
