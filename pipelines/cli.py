@@ -6,6 +6,7 @@ Job modules are imported only when they are called, so `rareword --help` is imme
 import difflib
 import importlib
 import importlib.metadata
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +35,26 @@ def _usage() -> str:
     return "\n".join(lines)
 
 
+def _set_up_logging() -> None:
+    """Warnings go to standard error, one line each.
+
+    Left out are a notice of Beam about a package that nobody needs here, and the traceback that a
+    local runner logs for an error which `main` is about to print as a sentence.
+    """
+
+    def worth_reading(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[0] is not None:
+            text += record.exc_info[0].__name__
+        return "apitools not found" not in text and RarewordError.__name__ not in text
+
+    handler = logging.StreamHandler()
+    handler.addFilter(worth_reading)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s: %(message)s", handlers=[handler]
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a job. Exit code 0 if it finished, 1 for an error, 2 for a wrong call."""
     argv = sys.argv[1:] if argv is None else argv
@@ -49,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]!r}?" if near else f"jobs: {', '.join(JOBS)}"
         print(f"rareword: no job {name!r}; {hint}", file=sys.stderr)
         return 2
+    _set_up_logging()
     module = importlib.import_module(f"rareword.pipelines.{name.replace('-', '_')}")
     try:
         return int(module.run(rest))

@@ -78,3 +78,19 @@ def test_the_installed_command_is_this_one() -> None:
     done = subprocess.run([command, "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("rareword: no job 'nothing'")
+
+
+def test_an_error_inside_the_graph_is_one_sentence_too(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    command = [
+        sys.executable, "-m", "rareword.pipelines.cli", "prepare", "--source", "a.en",
+        "--target", "a.de", "--source-language", "en", "--target-language", "de",
+        "--output", "out",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "has 2 lines" in done.stderr
+    assert not (tmp_path / "out").exists()
