@@ -20,7 +20,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """The gradients are made in the forward pass, chunk by chunk, while the logits are there."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 (torch passes by position)
+    def forward(
         context: Any,
         features_NE: Tensor,
         weight_VE: Tensor,

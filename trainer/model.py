@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from rareword.schemas.vocabulary import PAD
 from rareword.trainer.attention import AdditiveAttention, mask_bias
 from rareword.trainer.config import ModelConfig
+from rareword.trainer.scan import ScanWeights, scan
 
 
 class Memory(NamedTuple):
@@ -146,27 +147,26 @@ class EncoderDecoder(nn.Module):
         """
         embedded_BTE = self.dropout(self.target_embedding(target_BT))
         inputs_TBG = self.input_gates(embedded_BTE).transpose(0, 1).contiguous()
-        hidden_BH, _ = self.start(memory)
-        bias_BS = mask_bias(memory.mask_BS, _accumulator(memory.keys_BSH))
-        # Query and gates read the same state: one product for both.
-        attention, size = self.attention, self.config.hidden
-        weight = torch.cat([attention.query.weight, self.hidden_gates.weight])
-        bias = torch.cat([self.hidden_gates.bias.new_zeros(size), self.hidden_gates.bias])
-        hiddens, contexts = [], []
-        for inputs_BG in inputs_TBG:
-            hiddens.append(hidden_BH)
-            products = functional.linear(hidden_BH, weight, bias)
-            context_BZ, _ = attention.look(
-                products[:, :size], memory.keys_BSH, memory.annotations_BSZ, bias_BS
-            )
-            contexts.append(context_BZ)
-            hidden_BH = self._update(hidden_BH, products[:, size:], inputs_BG, context_BZ)
+        attention = self.attention
+        hiddens_TBH, contexts_TBZ = scan(
+            inputs_TBG,
+            self.start(memory).hidden_BH,
+            memory.keys_BSH,
+            memory.annotations_BSZ,
+            mask_bias(memory.mask_BS, _accumulator(memory.keys_BSH)),
+            ScanWeights(
+                torch.cat([attention.query.weight, self.hidden_gates.weight]),
+                functional.pad(self.hidden_gates.bias, (self.config.hidden, 0)),
+                self.context_gates.weight,
+                attention.energy.weight[0],
+            ),
+        )
         shifted_BTE = functional.pad(embedded_BTE[:, :-1], (0, 0, 1, 0))
         real_BT = target_BT != PAD
         return self._generate(
-            torch.stack(hiddens, 1)[real_BT],
+            hiddens_TBH.transpose(0, 1)[real_BT],
             shifted_BTE[real_BT],
-            torch.stack(contexts, 1)[real_BT],
+            contexts_TBZ.transpose(0, 1)[real_BT],
         )
 
     def _update(
