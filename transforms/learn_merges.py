@@ -188,19 +188,18 @@ class LearnMerges(beam.PTransform):
     kernel_threads: int
 
     def expand(self, items: beam.PCollection) -> beam.PCollection:
-        start = Control(self.start)
-        control = (
-            items.pipeline
-            | "Start" >> beam.Create([0])
-            | "WriteStart" >> beam.Map(lambda _: start.write(self.directory)).with_output_types(str)
+        start, directory = Control(self.start), self.directory
+        tick = items.pipeline | "Tick" >> beam.Create([0])
+        control = tick | "Start" >> beam.Map(lambda _: start.write(directory)).with_output_types(
+            str
         )
         for number in range(self.max_rounds):
             active = self._step(
-                items, control, f"Round{number:02d}Count", _count_pairs, rounds.sum_pairs,
+                items, tick, control, f"Round{number:02d}Count", _count_pairs, rounds.sum_pairs,
                 _cut_pairs, _choose_threshold,
             )  # fmt: skip
             control = self._step(
-                items, active, f"Round{number:02d}Chunks", _cut_chunks, rounds.sum_chunks,
+                items, tick, active, f"Round{number:02d}Chunks", _cut_chunks, rounds.sum_chunks,
                 _fit_chunks, _learn,
             )  # fmt: skip
         return control
@@ -208,6 +207,7 @@ class LearnMerges(beam.PTransform):
     def _step(
         self,
         items: beam.PCollection,
+        tick: beam.PCollection,
         control: beam.PCollection,
         label: str,
         work: "_Work",
@@ -215,7 +215,10 @@ class LearnMerges(beam.PTransform):
         trim: "_Trim",
         then: "_Then",
     ) -> beam.PCollection:
-        """Shards work, parts are summed and trimmed, one worker goes on from all parts."""
+        """Shards work, parts are summed and trimmed, one worker goes on from all parts.
+
+        tick: one element, so that one worker does it.
+        """
         tables = (
             items
             | label
@@ -228,14 +231,9 @@ class LearnMerges(beam.PTransform):
             )
             | f"{label}Trim" >> beam.Map(_trim_part, trim, self.rules).with_output_types(pa.Table)
         )
-        return (
-            items.pipeline
-            | f"{label}Tick" >> beam.Create([0])
-            | f"{label}Then"
-            >> beam.Map(_go_on, then, self.rules, self.directory, AsIter(tables)).with_output_types(
-                str
-            )
-        )
+        return tick | f"{label}Then" >> beam.Map(
+            _go_on, then, self.rules, self.directory, AsIter(tables)
+        ).with_output_types(str)
 
 
 _Work = Callable[[Sequences, Control, Rules, int], Iterator[KeyedTable]]
@@ -359,8 +357,8 @@ def check_finished(control: Control, learn: LearnMerges) -> Sequence[Merge]:
     if not control.done:
         raise RarewordError(
             f"{learn.max_rounds} rounds were not enough: {len(control.merges)} of "
-            f"{learn.rules.merges} merges are learnt (threshold {control.threshold}). They are kept: run the same command "
-            "again to go on from them, or add --max-rounds, or raise --divide or "
-            "--max-chunk-symbols"
+            f"{learn.rules.merges} merges are learnt (threshold {control.threshold}). They are "
+            "kept: run the same command again to go on from them, or add --max-rounds, or raise "
+            "--divide or --max-chunk-symbols"
         )
     return rounds.to_merges(control.merges)
