@@ -38,7 +38,9 @@ class TrainConfig:
     optimiser: Literal["adam", "adadelta"] = option(
         "adam", help="adam, or adadelta with rho 0.95 and eps 1e-6"
     )
-    learning_rate: float = option(1e-3, help="initial learning rate (adadelta: 1.0)", at_least=0)
+    learning_rate: float | None = option(
+        None, help="initial learning rate (default: 0.001 for adam, 1 for adadelta)", at_least=0
+    )
     halve_after: int = option(
         1,
         help="validations without improvement, one after the other, before the learning rate is "
@@ -98,6 +100,12 @@ class TrainConfig:
     log_every: int = option(
         50, help="updates between progress lines", shapes_result=False, at_least=1
     )
+
+    @property
+    def initial_rate(self) -> float:
+        """The learning rate to begin with."""
+        usual = 1e-3 if self.optimiser == "adam" else 1.0
+        return usual if self.learning_rate is None else self.learning_rate
 
     def check(self) -> None:
         """Refuses contradictions between options: RarewordError."""

@@ -37,10 +37,10 @@ class Optimiser:
         self._clip = config.clip
         self._torch: torch.optim.Optimizer
         if config.optimiser == "adam":
-            self._torch = torch.optim.Adam(values, lr=config.learning_rate, fused=True)
+            self._torch = torch.optim.Adam(values, lr=config.initial_rate, fused=True)
         else:
             self._torch = torch.optim.Adadelta(
-                values, lr=config.learning_rate, rho=0.95, eps=1e-6, foreach=True
+                values, lr=config.initial_rate, rho=0.95, eps=1e-6, foreach=True
             )
 
     def zero(self) -> None:

@@ -64,7 +64,7 @@ class Trainer:
         self._model = EncoderDecoder(sizes).to(group.device)
         self._optimiser = Optimiser(self._model, config)
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
-        self._state = resumed or RunState(config.learning_rate)
+        self._state = resumed or RunState(config.initial_rate)
         self._lines = _Lines(self._say)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""

@@ -33,3 +33,9 @@ def test_tying_follows_the_vocabularies() -> None:
     assert model_config(replace(config, tied="none"), 7, 7, joint=True).tied == "none"
     with pytest.raises(RarewordError, match="--tied all needs a joint vocabulary"):
         model_config(replace(config, tied="all"), 7, 9, joint=False)
+
+
+def test_each_optimiser_has_its_usual_rate() -> None:
+    assert TrainConfig().initial_rate == 1e-3
+    assert TrainConfig(optimiser="adadelta").initial_rate == 1.0
+    assert TrainConfig(optimiser="adadelta", learning_rate=0.5).initial_rate == 0.5

@@ -70,14 +70,13 @@ def test_it_learns_to_reverse(tmp_path: Path) -> None:
         encoder_hidden=32,
         dropout=0.0,
         label_smoothing=0.0,
-        learning_rate=0.01,
-        batch=64,
+        learning_rate=0.006,
+        batch=32,
         batch_unit="sentences",
-        max_epochs=12,
+        max_epochs=8,
         patience=0,
-        halve_after=1,
     )
-    data = corpora(2500)
+    data = corpora(1500)
     state = run(tmp_path, config, data)
     assert state.best is not None
     assert state.best < 0.05
