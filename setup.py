@@ -70,6 +70,8 @@ setup(
         "gcp": ["apache-beam[gcp]", "gcsfs>=2024.2"],
         "dev": [
             "babel>=2.14",
+            "gcp-storage-emulator>=2024.8",
+            "gcsfs>=2024.2",
             "hypothesis>=6.100",
             "mypy>=1.10",
             "pycountry>=24.6",

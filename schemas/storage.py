@@ -131,19 +131,34 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
     target = f"{path}{TEMPORARY_MARK}{uuid.uuid4().hex[:12]}" if renames else path
     try:
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
-        with fs.open(target, "wb") as stream:
+        stream = fs.open(target, "wb")
+        try:
             yield stream
             stream.flush()
             if "file" in protocols:
                 os.fsync(stream.fileno())
-        if target != path:
+        except BaseException:
+            _abandon(stream, renames)
+            raise
+        stream.close()
+        if renames:
             fs.mv(target, path) if "memory" in protocols else os.replace(target, path)
-    except OSError as error:
-        _remove_quietly(fs, target)
-        raise RarewordError(f"cannot write {url}: {error}") from error
-    except BaseException:
-        _remove_quietly(fs, target)
+    except BaseException as error:
+        if renames:
+            _remove_quietly(fs, target)
+        if isinstance(error, OSError):
+            raise RarewordError(f"cannot write {url}: {error}") from error
         raise
+
+
+def _abandon(stream: Any, renames: bool) -> None:
+    """Ends a stream whose content is not wanted. An object store would publish it on closing."""
+    if renames:
+        stream.close()
+        return
+    with contextlib.suppress(Exception):
+        stream.discard()
+    stream.closed = True
 
 
 def write_bytes(url: str, data: bytes) -> None:
