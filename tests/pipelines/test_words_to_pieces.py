@@ -1,6 +1,7 @@
 """count-words, learn-merges and segment on files, against subword-nmt and plain Python."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -9,17 +10,20 @@ import time
 from pathlib import Path
 
 import oracles
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from babel import Locale
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from rareword.pipelines import count_words, job, learn_merges, segment
+from rareword.pipelines import count_words, job, learn_merges, prepare, segment
 from rareword.schemas import merges as merge_files
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest
-from rareword.schemas.tables import SEGMENTED, WORDS, iterate_row_groups
+from rareword.schemas.tables import CORPUS, REJECTED, SEGMENTED, WORDS, iterate_row_groups
+from rareword.transforms.text import restore
 
 
 def names(code: str) -> list[str]:
@@ -205,6 +209,41 @@ def test_segmented_text_is_that_of_subword_nmt(run):
     pieces = [p for row in found.values() for p in row["source"]]
     assert manifest.figures["source_types"] == len(set(pieces))
     assert manifest.figures["source_pieces"] == len(pieces)
+
+
+def test_messy_lines_come_back_equal_or_are_rejected_with_a_reason(shared_data, tmp_path):
+    records = []
+    for kind in sorted((shared_data / "messy").glob("*.jsonl")):
+        lines = kind.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        records += [json.loads(line) for line in lines]
+    table = pa.Table.from_pylist(records).select(["source", "target"])
+    pq.write_table(table, tmp_path / "messy.parquet")
+    corpus = job.execute(
+        prepare.JOB,
+        prepare.PrepareOptions(
+            input=(f"{tmp_path}/messy.parquet",), output=f"{tmp_path}/corpus", tokenise="none",
+            truecase="none", source_language="en", target_language="ru", quiet=True,
+        ),
+    )  # fmt: skip
+    count(f"{tmp_path}/corpus", f"{tmp_path}/words")
+    learn(f"{tmp_path}/words", f"{tmp_path}/merges", merges=500)
+    manifest = cut(corpus=f"{tmp_path}/corpus", words=f"{tmp_path}/words",
+                   merges=f"{tmp_path}/merges", output=f"{tmp_path}/segmented")  # fmt: skip
+    rejected = [
+        row
+        for record in corpus.files
+        for group in iterate_row_groups(f"{tmp_path}/corpus/{record.name}", REJECTED)
+        for row in group.to_pylist()
+    ]
+    assert manifest.rows + len(rejected) == len(records)
+    assert all(row["reason"] for row in rejected)
+    both = vocabularies.read_both(manifest.directory)
+    texts = {row["id"]: row for row in rows(corpus, CORPUS)}
+    for row in rows(manifest, SEGMENTED):
+        assert both.source.words(row["source"]) == texts[row["id"]]["source"]
+        target = both.target.words(row["target"])
+        assert target == texts[row["id"]]["target"]
+        assert restore(corpus.rules["text"], [target]) == [target]
 
 
 def test_a_test_set_takes_segmenter_and_vocabulary_from_training(run, tmp_path):
