@@ -15,7 +15,7 @@ from rareword.schemas import manifest, storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, flag, option, shaping
-from rareword.schemas.tables import CORPUS, REJECTED, ShardRecord, iterate_row_groups
+from rareword.schemas.tables import CORPUS, REJECTED, SIDES, ShardRecord, iterate_row_groups
 
 if TYPE_CHECKING:
     from rareword.transforms.corpus import CorpusFiles
@@ -364,7 +364,6 @@ def finish(
     Raises RarewordError for an imbalance, for too many faulty rows and if no pair is left.
     """
     from rareword.transforms.corpus import READ_COUNTER
-    from rareword.transforms.text import SIDES
     from rareword.transforms.truecase import model_record
 
     shards = [record for record in records if "/" not in record.name]

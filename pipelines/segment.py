@@ -1,6 +1,6 @@
 """`rareword segment`: corpus and merges -> segmented."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option, shaping
-from rareword.schemas.tables import SEGMENTED, SIDES, ShardRecord, file_record
+from rareword.schemas.tables import SEGMENTED, SIDES, ShardRecord, Side, file_record
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _finish(
     output: str,
     corpus: Manifest,
     records: list[ShardRecord],
-    used: dict[str, int],
+    used: Mapping[Side, int],
     files: list[ShardRecord],
     segmenter: dict[str, Any],
 ) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 
-SIDES = ("source", "target")
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
 
 ROW_GROUP_BYTES = 32 << 20
 """Text bytes after which a writer starts a new row group (readers take whole row groups)."""

@@ -19,10 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton
 
-from rareword.schemas.tables import CORPUS, REJECTED, ShardRecord, shard_name, write_shard
+from rareword.schemas.tables import (
+    CORPUS,
+    REJECTED,
+    SIDES,
+    ShardRecord,
+    Side,
+    shard_name,
+    write_shard,
+)
 from rareword.transforms.elements import KeyedTable
 from rareword.transforms.reading import FILE_STRIDE, ROWS
-from rareword.transforms.text import SIDES, Side, TextRules, find_control_character
+from rareword.transforms.text import TextRules, find_control_character
 from rareword.transforms.truecase import load_truecaser
 
 RAW = {side: f"raw_{side}" for side in SIDES}

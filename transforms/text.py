@@ -17,10 +17,9 @@ from typing import Any, Literal
 from sacremoses import MosesDetokenizer, MosesDetruecaser, MosesTokenizer
 
 from rareword.schemas.errors import RarewordError
+from rareword.schemas.tables import SIDES, Side
 
 Form = Literal["NFC", "NFKC", "none"]
-Side = Literal["source", "target"]
-SIDES: tuple[Side, Side] = ("source", "target")
 
 _CHOICES = {
     "normalisation": ("NFC", "NFKC", "none"),
