@@ -254,13 +254,15 @@ def check_beam_arguments(arguments: Sequence[str], ours: Sequence[str]) -> None:
     """Refuses what Beam would only warn about, and the mode that loses data.
 
     ours: the job's own flags, among which the nearest to an unknown one may be.
-    Raises RarewordError for an unknown option and for `direct_running_mode=multi_threading`.
+    Raises RarewordError for an unknown option, for a runner that is not there and for
+    `direct_running_mode=multi_threading`.
     """
     if not arguments:
         return
     import argparse
 
     from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import create_runner
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for cls in PipelineOptions.__subclasses__():
@@ -274,6 +276,10 @@ def check_beam_arguments(arguments: Sequence[str], ours: Sequence[str]) -> None:
             "in this mode (up to 6 % of the tokens of a word count, job state DONE); use "
             "in_memory or multi_processing, or --kernel-threads for more cores"
         )
+    try:
+        create_runner(known.runner or DEFAULT_RUNNER)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise RarewordError(f"--runner: {known.runner} is not to be had: {error}") from error
 
 
 def refuse_arguments(unknown: Sequence[str], known: Sequence[str]) -> None:

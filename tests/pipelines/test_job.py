@@ -329,6 +329,8 @@ def test_the_mode_that_loses_data_is_refused_with_the_reason(
         (["--row=4"], "unknown argument --row; did you mean --rows?"),
         (["--runer=X"], "unknown argument --runer; did you mean --runner?"),
         (["file.txt"], "unknown argument file.txt; see --help"),
+        (["--runner=FnApiRuner"], "--runner: FnApiRuner is not to be had: Unexpected pipeline"),
+        (["--runner=no.such.Runner"], "--runner: no.such.Runner is not to be had: "),
         (["--direct_num_worker", "2"], "unknown argument --direct_num_worker; did you mean"),
     ],
 )
