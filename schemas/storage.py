@@ -152,13 +152,15 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
 
 
 def _abandon(stream: Any, renames: bool) -> None:
-    """Ends a stream whose content is not wanted. An object store would publish it on closing."""
+    """Ends a stream whose content is not wanted.
+
+    An object store would publish it on closing, so there the stream is only taken for closed; what
+    was sent of an upload that never ends is dropped by the store after some days.
+    """
     if renames:
         stream.close()
-        return
-    with contextlib.suppress(Exception):
-        stream.discard()
-    stream.closed = True
+    else:
+        stream.closed = True
 
 
 def write_bytes(url: str, data: bytes) -> None:
