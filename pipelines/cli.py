@@ -38,15 +38,16 @@ def _usage() -> str:
 def _set_up_logging() -> None:
     """Warnings go to standard error, one line each.
 
-    Left out are a notice of Beam about a package that nobody needs here, and the traceback that a
+    Left out are Beam's notes on optional packages that nobody misses here, and the traceback that a
     local runner logs for an error which `main` is about to print as a sentence.
     """
+    unwanted = ("apitools not found", "Resource module is not available", RarewordError.__name__)
 
     def worth_reading(record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if record.exc_info and record.exc_info[0] is not None:
             text += record.exc_info[0].__name__
-        return "apitools not found" not in text and RarewordError.__name__ not in text
+        return not any(words in text for words in unwanted)
 
     handler = logging.StreamHandler()
     handler.addFilter(worth_reading)

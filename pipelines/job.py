@@ -13,7 +13,6 @@ work, a `build(pipeline, options, plan)` whose last step writes the manifest, an
 
 import contextlib
 import difflib
-import logging
 import re
 import signal
 import sys
@@ -226,28 +225,9 @@ def beam_work(
             arguments = [*arguments, f"--runner={DEFAULT_RUNNER}"]
         pipeline = beam.Pipeline(options=PipelineOptions(list(arguments)))
         build(pipeline, options, plan)
-        with _without_beams_notes():
-            pipeline.run().wait_until_finish()
+        pipeline.run().wait_until_finish()
 
     return work
-
-
-_BEAMS_NOTES = ("Resource module is not available", "apitools not found")
-"""Beginnings of warnings on optional packages of Beam's that rareword does without."""
-
-
-@contextlib.contextmanager
-def _without_beams_notes() -> Iterator[None]:
-    """Keeps these warnings from the user, who can do nothing about them and misses nothing."""
-
-    def keep(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(_BEAMS_NOTES)
-
-    logging.getLogger().addFilter(keep)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeFilter(keep)
 
 
 def check_beam_arguments(arguments: Sequence[str], ours: Sequence[str]) -> None:
