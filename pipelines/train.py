@@ -99,19 +99,10 @@ def _work(options: TrainOptions, plan: Plan, arguments: Sequence[str]) -> None:
     if options.processes > 1:
         _launch(options)
         return
-    _let_threads_sleep()
     from rareword.trainer import distributed
 
     with distributed.join(options.device, options.threads) as group:
         _train(options, plan, group)
-
-
-def _let_threads_sleep() -> None:
-    """Asks OpenMP, before torch loads it, that threads sleep while they wait for each other.
-
-    Without it they spin, and on a machine with other work two threads were slower than one.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
@@ -189,7 +180,6 @@ def run(argv: Sequence[str]) -> int:
     """The job's command line; in a process that torchrun started, one worker's part of it."""
     if "RANK" not in os.environ:
         return job.run(JOB, argv)
-    _let_threads_sleep()
     options, rest = typed_options.parse(TrainOptions, f"rareword {NAME}", DESCRIPTION, argv)
     if ERRORS_VARIABLE in os.environ:
         return _run_launched(options, Path(os.environ[ERRORS_VARIABLE]))

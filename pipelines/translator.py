@@ -59,10 +59,10 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         self._device, self._threads = device, threads
 
     def load_model(self) -> Loaded:
-        import torch
-
-        from rareword.trainer import checkpoints
+        from rareword.trainer import checkpoints  # before torch: it settles OpenMP's threads
         from rareword.trainer.search import SearchOptions
+
+        import torch  # isort: skip
 
         if self._threads:
             torch.set_num_threads(self._threads)
