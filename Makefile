@@ -6,12 +6,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 CODE := schemas transforms trainer pipelines
-CHECKED := $(CODE) tests examples setup.py
+CHECKED := $(CODE) tests examples benchmarks setup.py
 
 # Without cached bytecode every process that imports torch spends ten seconds on compiling it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test lint types format clean
+.PHONY: venv demo test lint types format bench clean
 
 venv: $(INSTALLED)
 
@@ -44,6 +44,10 @@ types: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
+
+# Beside the peers, in one run: make bench TEXT=FILE
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/segmentation.py --text "$(TEXT)"
 
 clean:
 	rm -rf build dist $(VENV) *.egg-info transforms/*.so
