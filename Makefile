@@ -25,7 +25,7 @@ $(INSTALLED): setup.py pyproject.toml constraints.txt $(wildcard transforms/kern
 # English to Russian names: train, translate names never seen, report. See examples/names-enru.yaml.
 demo: $(INSTALLED)
 	$(BIN)/python examples/names.py --target ru --output runs/names-enru-data
-	$(BIN)/rareword run examples/names-enru.yaml --output runs/names-enru
+	$(BIN)/rareword run examples/names-enru.yaml --output runs/names-enru --overwrite
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
