@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import logging
 import sys
+import warnings
 from collections.abc import Sequence
 
 from rareword.schemas.errors import RarewordError
@@ -38,9 +39,10 @@ def _usage() -> str:
 def _set_up_logging() -> None:
     """Warnings go to standard error, one line each.
 
-    Left out are Beam's notes on optional packages that nobody misses here, and the traceback that a
-    local runner logs for an error which `main` is about to print as a sentence.
+    Left out are notes of Beam and of Google's libraries on what nobody misses here, and the
+    traceback that a local runner logs for an error which `main` is about to print as a sentence.
     """
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     unwanted = ("apitools not found", "Resource module is not available", RarewordError.__name__)
 
     def worth_reading(record: logging.LogRecord) -> bool:

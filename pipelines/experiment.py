@@ -286,12 +286,14 @@ class _Builder:
             sections["segment"],
             segmenter=system.segmenter.kind,
         )
+        # Segmenter and vocabulary come from the training data; only how it is run is left to say.
+        how = {k: v for k, v in sections["segment"].items() if k == "kernel_threads"}
         for split in ("dev", "test"):
             self._add(
                 at(f"segmented/{split}"),
                 "segment",
                 {"corpus": f"corpus/{split}", "vocabulary": train},
-                {},
+                how,
             )
         self._add(
             at("model"),
