@@ -239,7 +239,8 @@ def _launch(options: TrainOptions) -> None:
                 if launcher.poll() is None:
                     launcher.terminate()
                     launcher.wait()
-        if code:
+        # The manifest comes last: a worker that breaks down while it leaves takes nothing away.
+        if code and not manifests.is_finished(options.output):
             failures = sorted(Path(folder).glob("failure-*"), key=lambda f: f.stat().st_mtime_ns)
             text = (failures or [log])[0].read_text(errors="replace")
             raise RarewordError(text.strip() or f"torch's launcher ended with code {code}")

@@ -80,5 +80,7 @@ def join(device: Literal["auto", "cpu", "cuda"], threads: int) -> Iterator[Group
         return
     dist.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=world)
     yield group
-    # Only after success: with a failed peer, taking leave in order could wait for ever.
+    # Only after success: with a failed peer, taking leave in order could wait for ever. All leave
+    # together, so that none finds its connections closed while it still writes.
+    dist.barrier()
     dist.destroy_process_group()

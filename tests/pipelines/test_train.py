@@ -219,3 +219,25 @@ def test_models_are_written_to_urls(data: dict[str, str]) -> None:
     options = TrainOptions(**{**TINY, **data, "output": output, "quiet": True})
     found = job.execute(train.JOB, options)
     assert load_model(output, "latest").step == found.figures["steps"] == 12
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_worker_that_breaks_down_after_the_manifest_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    """The launcher ends with an error; whether that matters is for the manifest to say."""
+    output = tmp_path / "model"
+    if finished:
+        storage.write_json(str(output / manifest.MANIFEST_NAME), {})
+    start = subprocess.Popen
+    monkeypatch.setattr(
+        train.subprocess,
+        "Popen",
+        lambda call, **how: start([sys.executable, "-c", "raise SystemExit(1)"], **how),
+    )
+    options = TrainOptions(segmented="", dev="", output=str(output), processes=2)
+    if finished:
+        train._launch(options)
+    else:
+        with pytest.raises(RarewordError, match="torch's launcher ended with code 1"):
+            train._launch(options)
