@@ -26,8 +26,8 @@ from rareword.schemas.tables import (
     SEGMENTED,
     TRANSLATIONS,
     WORDS,
-    ShardRecord,
     TableSchema,
+    file_record,
     open_parquet,
 )
 
@@ -248,7 +248,7 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
         options.output,
         None,
         [],
-        files=[_record(options.output, name) for name in (METRICS_NAME, PAGE_NAME)],
+        files=[file_record(options.output, name) for name in (METRICS_NAME, PAGE_NAME)],
         figures={
             "sentences": len(test.ids),
             "exact_matches": best["exact_matches"]["count"],
@@ -260,11 +260,6 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
         print(f"evaluate: {warning}", file=sys.stderr)
     if not options.quiet:
         print(report.summary(found, [system.name for system in systems]))
-
-
-def _record(directory: str, name: str) -> ShardRecord:
-    url = storage.join(directory, name)
-    return ShardRecord(name, 0, storage.size(url), storage.sha256(url), {})
 
 
 JOB = Job(

@@ -133,17 +133,22 @@ def summary(found: Mapping[str, Any], names: Sequence[str]) -> str:
                 *(_share(figures["unigrams"][kind]["f1"]) for kind in ("all", "rare", "unseen")),
             ]
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = align(rows)
     signatures = found["systems"][names[0]]
     lines += [f"{metric}: {signatures[metric]['signature']}" for metric in ("bleu", "chrf2")]
     return "\n".join(lines)
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text columns: the first one left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _share(value: float | None) -> str:

@@ -116,12 +116,14 @@ def _summary(experiment: Experiment, outcomes: Sequence[Outcome], seconds: float
         size = f"{outcome.manifest.rows:,}" if outcome.manifest.shards else ""
         rows.append((stage.name, size, _time(outcome.seconds)))
     rows.append(("all", "", _time(seconds)))
+    first, second, third = ("-" * max(map(len, column)) for column in zip(*rows, strict=True))
+    rows.insert(1, (first, second, third))
     last: Any = experiment.stages[-1].options
     figures = storage.read_json(storage.join(last.output, evaluate.METRICS_NAME))
     systems = [last.name, *evaluate.baselines(last), evaluate.COPY]
     return "\n\n".join(
         [
-            _table(rows),
+            "\n".join(report.align(rows)),
             report.summary(figures, systems),
             f"report: {storage.join(last.output, evaluate.PAGE_NAME)}",
         ]
@@ -130,16 +132,3 @@ def _summary(experiment: Experiment, outcomes: Sequence[Outcome], seconds: float
 
 def _time(seconds: float | None) -> str:
     return "skipped" if seconds is None else f"{seconds:.1f} s"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Text columns: the first one left, the others right; a line below the head."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

@@ -26,7 +26,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
-from rareword.schemas.tables import ShardRecord
+from rareword.schemas.tables import file_record
 from rareword.trainer.config import TrainConfig, model_config
 
 if TYPE_CHECKING:
@@ -139,7 +139,10 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
         output,
         None,
         (),
-        files=[*(_record(output, name) for name in names), *vocabularies.write_both(both, output)],
+        files=[
+            *(file_record(output, name) for name in names),
+            *vocabularies.write_both(both, output),
+        ],
         figures={
             "steps": state.step,
             "best_step": state.best_step,
@@ -155,11 +158,6 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
         rules=train.rules,
         packages=("torch", "safetensors", "sacrebleu", "pyarrow"),
     )
-
-
-def _record(output: str, name: str) -> ShardRecord:
-    url = storage.join(output, name)
-    return ShardRecord(name, 0, storage.size(url), storage.sha256(url), {})
 
 
 def _say(text: str) -> None:

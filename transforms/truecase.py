@@ -25,7 +25,7 @@ from sacremoses import MosesTruecaser
 
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.tables import SIDES, ShardRecord, Side
+from rareword.schemas.tables import SIDES, ShardRecord, Side, file_record
 from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
 
 COUNTS = pa.schema([("word", pa.string()), ("form", pa.string()), ("weight", pa.int64())])
@@ -223,6 +223,5 @@ def load_truecaser(directory: str, side: Side, checksum: str) -> Truecaser:
 
 def model_record(directory: str, side: Side) -> ShardRecord:
     """The manifest's record of a model in its directory; rows are words."""
-    url = storage.join(directory, model_name(side))
-    words = len(storage.read_json(url))
-    return ShardRecord(model_name(side), words, storage.size(url), storage.sha256(url), {})
+    name = model_name(side)
+    return file_record(directory, name, len(storage.read_json(storage.join(directory, name))))
