@@ -39,8 +39,7 @@ from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.transforms import _kernels
-from rareword.transforms.elements import KeyedTable
-from rareword.transforms.words import one_chunk, partition
+from rareword.transforms.elements import KeyedTable, one_chunk, split_parts
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
 ONE_ROUND = 1 << 62
@@ -180,20 +179,20 @@ def apply_merges(state: Sequences, merges: PairCounts, threads: int = 1) -> Sequ
 
 def count_pairs(state: Sequences, parts: int, threads: int = 1) -> Iterator[KeyedTable]:
     """Pair counts of a shard, cut into parts by pair."""
-    left, right, counts, hashes = _kernels.count_pairs(
-        state.symbols, state.offsets, state.counts, threads
+    left, right, counts, bounds = _kernels.count_pairs(
+        state.symbols, state.offsets, state.counts, threads, parts
     )
-    yield from partition(PairCounts(left, right, counts).to_table(), hashes, parts)
+    yield from split_parts(PairCounts(left, right, counts).to_table(), bounds)
 
 
 def cut_chunks(
     state: Sequences, active: PairCounts, parts: int, threads: int = 1
 ) -> Iterator[KeyedTable]:
     """Chunks of a shard, cut into parts by chunk."""
-    symbols, offsets, counts, hashes = _kernels.cut_chunks(
-        state.symbols, state.offsets, state.counts, active.left, active.right, threads
+    symbols, offsets, counts, bounds = _kernels.cut_chunks(
+        state.symbols, state.offsets, state.counts, active.left, active.right, threads, parts
     )
-    yield from partition(Sequences(symbols, offsets, counts).to_table(), hashes, parts)
+    yield from split_parts(Sequences(symbols, offsets, counts).to_table(), bounds)
 
 
 # ---- on the parts ----

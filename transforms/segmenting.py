@@ -26,9 +26,8 @@ from rareword.schemas.tables import (
 )
 from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import segmenters
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
+from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn, one_chunk
 from rareword.transforms.segmenters import PIECE_COUNTS, Encoded, Encoder, VocabularyRules
-from rareword.transforms.words import one_chunk
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """count-words, learn-merges and segment on files, against subword-nmt and plain Python."""
 
+import dataclasses
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +99,25 @@ def test_words_are_the_same_bytes_for_any_cut_of_the_corpus(run, tmp_path):
     again = count(f"{tmp_path}/corpus", f"{tmp_path}/words", kernel_threads=2)
     first = count(f"{run}/corpus", f"{run}/words")
     assert [s.checksum for s in again.shards] == [s.checksum for s in first.shards]
+
+
+def test_new_data_added_to_old_counts_gives_the_words_of_both(run, tmp_path):
+    half = len(ENGLISH) // 2
+    oracles.write_corpus(f"{tmp_path}/old", ENGLISH[:half], GERMAN[:half])
+    oracles.write_corpus(f"{tmp_path}/new", ENGLISH[half:], GERMAN[half:])
+    count(f"{tmp_path}/old", f"{tmp_path}/old-words", shards=3)
+    both = count(f"{tmp_path}/new", f"{tmp_path}/words", previous=f"{tmp_path}/old-words")
+    first = count(f"{run}/corpus", f"{run}/words")
+    assert [s.checksum for s in both.shards] == [s.checksum for s in first.shards]
+    assert both.figures == first.figures
+
+
+def test_old_counts_of_text_under_other_rules_are_refused(run, tmp_path):
+    words = count(f"{run}/corpus", f"{run}/words")
+    shutil.copytree(f"{run}/words", f"{tmp_path}/other")
+    dataclasses.replace(words, rules={"text": {"truecase": "moses"}}).write(f"{tmp_path}/other")
+    with pytest.raises(RarewordError, match=r"--previous: .*other rules .*--rules-from"):
+        count(f"{run}/corpus", f"{tmp_path}/words", previous=f"{tmp_path}/other")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,33 @@ py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
   return to_python(std::move(result));
 }
 
+// The parts one behind the other.
+py::tuple joined(const std::vector<Sequences>& parts) {
+  std::vector<int64_t> words{0}, sizes{0};
+  for (const Sequences& part : parts) {
+    words.push_back(words.back() + static_cast<int64_t>(part.counts.size()));
+    sizes.push_back(sizes.back() + static_cast<int64_t>(part.symbols.size()));
+  }
+  Buffer<int32_t> symbols(sizes.back());
+  Buffer<int64_t> offsets(words.back() + 1), counts(words.back());
+  {
+    const py::gil_scoped_release release;
+    const auto n = static_cast<int64_t>(parts.size());
+    in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const Sequences& part = parts[k];
+        std::copy(part.symbols.begin(), part.symbols.end(), symbols.data.get() + sizes[k]);
+        std::copy(part.counts.begin(), part.counts.end(), counts.data.get() + words[k]);
+        for (size_t w = 0; w < part.counts.size(); ++w)
+          offsets[words[k] + static_cast<int64_t>(w)] = part.offsets[w] + sizes[k];
+      }
+    });
+    offsets[words.back()] = sizes.back();
+  }
+  return py::make_tuple(to_numpy(std::move(symbols)), to_numpy(std::move(offsets)),
+                        to_numpy(std::move(counts)));
+}
+
 py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
                        const Array<int64_t>& counts, const Array<int32_t>& left,
                        const Array<int32_t>& right, int threads) {
@@ -54,17 +81,9 @@ py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offs
         parts[t].end_word(view.counts[w]);
       }
     });
-    for (size_t t = 1; t < parts.size(); ++t) {
-      const auto shift = static_cast<int64_t>(parts[0].symbols.size());
-      auto &all = parts[0], &part = parts[t];
-      all.symbols.insert(all.symbols.end(), part.symbols.begin(), part.symbols.end());
-      all.counts.insert(all.counts.end(), part.counts.begin(), part.counts.end());
-      for (size_t k = 1; k < part.offsets.size(); ++k)
-        all.offsets.push_back(part.offsets[k] + shift);
-      part = Sequences();
-    }
   }
-  return to_python(std::move(parts[0]));
+  if (parts.size() == 1) return to_python(std::move(parts[0]));
+  return joined(parts);
 }
 
 }  // namespace
