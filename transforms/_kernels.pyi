@@ -20,7 +20,9 @@ class WordCounter:
         self, parts: int = 1, sorted: bool = False
     ) -> tuple[Int64, UInt8, Int64, Int64, Int64]: ...
 
-def base_symbols(words: pa.Array, counts: Int64) -> tuple[Int32, Int64, Int64]: ...
+def base_symbols(
+    words: pa.Array, counts: Int64, bytes: bool = False
+) -> tuple[Int32, Int64, Int64]: ...
 def apply_merges(
     symbols: Int32, offsets: Int64, counts: Int64, left: Int32, right: Int32, threads: int = 1
 ) -> tuple[Int32, Int64, Int64]: ...
@@ -56,7 +58,10 @@ class Segmenter:
         left: Int32,
         right: Int32,
         result: Int32,
-        ids: Int32,
+        symbols: int,
+        bytes: bool = False,
         cache_bytes: int = ...,
     ) -> None: ...
-    def segment(self, lines: pa.Array, threads: int = 1) -> tuple[Int32, Int64, Int64]: ...
+    def segment(
+        self, lines: pa.Array, ids: Int32, threads: int = 1
+    ) -> tuple[Int32, Int64, Int64]: ...

@@ -126,7 +126,7 @@ def test_text_that_is_not_utf8_names_row_and_byte(data, byte):
     for call in (
         lambda: count(lines, none),
         lambda: count(none, lines, 2),
-        lambda: segmenter([]).segment(lines),
+        lambda: segmenter([]).segment(lines, EMPTY),
     ):
         with pytest.raises(ValueError, match=rf"row 1, byte {byte}: not UTF-8"):
             call()
@@ -236,8 +236,9 @@ def segmenter(merges: list[oracles.Symbols], cache_bytes: int = 1 << 20) -> _ker
     from rareword.transforms.segmenters import BpeSegmenter
 
     bpe = BpeSegmenter([Merge(Symbol(*a), Symbol(*b), 0) for a, b in merges])
-    every = np.arange(_kernels.FIRST_MERGED + len(merges), dtype=np.int32)
-    return _kernels.Segmenter(bpe._left, bpe._right, bpe._result, every, cache_bytes)
+    left, right, result, _ = bpe._numbers
+    symbols = _kernels.FIRST_MERGED + len(merges)
+    return _kernels.Segmenter(left, right, result, symbols, False, cache_bytes)
 
 
 # Lists that nobody learnt: parts made later than they are used, doubles, one string made twice.
@@ -252,7 +253,7 @@ edited = st.lists(
 def test_any_list_of_merges_is_applied_as_subword_nmt_does(merges, word):
     # A symbol is its text and its flag: what makes it does not matter, as with strings.
     kernel = segmenter(merges)
-    ids, offsets, counts = kernel.segment(pa.array([word, f" {word}  {word} "]))
+    ids, offsets, counts = kernel.segment(pa.array([word, f" {word}  {word} "]), EMPTY)
     first: dict[tuple[str, bool], int] = {}
     for rank, (left, right) in enumerate(merges):
         first.setdefault((left[0] + right[0], right[1]), _kernels.FIRST_MERGED + rank)
@@ -267,7 +268,7 @@ def test_any_list_of_merges_is_applied_as_subword_nmt_does(merges, word):
 
 def test_a_word_of_a_megabyte_is_segmented_as_a_short_one():
     merges = [(("a", False), ("a", False)), (("aa", False), ("aa", False))]
-    ids, _, _ = segmenter(merges).segment(pa.array(["a" * 1_000_001]))
+    ids, _, _ = segmenter(merges).segment(pa.array(["a" * 1_000_001]), EMPTY)
     first = _kernels.FIRST_MERGED
     assert np.unique(ids[:-1]).tolist() == [first + 1]
     assert ids[-1] == 2 * ord("a") + 1
@@ -277,9 +278,11 @@ def test_a_word_of_a_megabyte_is_segmented_as_a_short_one():
 def test_a_small_cache_and_many_threads_change_nothing():
     lines = pa.array([f"w{i % 97} aab{i % 13} x" for i in range(2000)])
     merges = [(("a", False), ("a", False)), (("aa", False), ("b", False))]
-    expected = segmenter(merges).segment(lines)
+    to_ids = np.arange(_kernels.FIRST_MERGED + len(merges), dtype=np.int32)[::-1].copy()
+    expected = segmenter(merges).segment(lines, EMPTY)
+    expected = (to_ids[expected[0]], *expected[1:])
     for threads, cache in ((1, 1), (3, 1 << 20), (2, 100_000)):
         kernel = segmenter(merges, cache)
         for _ in range(2):
-            found = kernel.segment(lines, threads)
+            found = kernel.segment(lines, to_ids, threads)
             assert all((a == b).all() for a, b in zip(found, expected, strict=True))

@@ -16,18 +16,24 @@ namespace {
 
 class Segmenter {
  public:
-  // left, right, result: symbol ids of the merges by rank. ids: the piece id of every symbol id
-  // (base symbols 0 .. kFirstMerged-1, then merged ones).
+  // left, right, result: symbol ids of the merges by rank, all below `symbols`. bytes: words are cut
+  // into bytes instead of characters before they are merged.
   Segmenter(const Array<int32_t>& left, const Array<int32_t>& right, const Array<int32_t>& result,
-            const Array<int32_t>& ids, int64_t cache_bytes)
-      : merges_(checked(left, right, result, ids), right.data(), result.data(), left.size()),
-        ids_(ids.data(), ids.data() + ids.size()),
+            int64_t symbols, bool bytes, int64_t cache_bytes)
+      : merges_(checked(left, right, result, symbols), right.data(), result.data(), left.size()),
+        symbols_(symbols),
+        bytes_(bytes),
         cache_(cache_bytes) {}
 
-  // Rows of piece ids: (ids int32, offsets int64, words of each row int64).
-  py::tuple segment(const py::object& lines, int threads) {
+  // Rows of piece ids: (ids int32, offsets int64, words of each row int64). to_ids: the piece id of
+  // every symbol; if it is empty, the symbols themselves are returned.
+  py::tuple segment(const py::object& lines, const Array<int32_t>& to_ids, int threads) {
+    if (to_ids.size() != 0 && to_ids.size() != symbols_)
+      throw py::value_error("ids must be none, or one for each of the " +
+                            std::to_string(symbols_) + " symbols");
     const StringColumn column(lines);
     const int64_t rows = column.rows();
+    const int32_t* const map = to_ids.size() != 0 ? to_ids.data() : nullptr;
     Buffer<int64_t> offsets(rows + 1), words(rows);
     std::unique_ptr<Buffer<int32_t>> ids;
     {
@@ -37,6 +43,9 @@ class Segmenter {
       std::vector<Part> parts(std::max(threads, 1));
       in_parallel(rows, threads, [&](int t, int64_t begin, int64_t end) {
         parts[t] = segment_rows(column, begin, end, &offsets[0], words.data.get());
+        if (map == nullptr) return;
+        int32_t* const found = parts[t].ids.get();
+        for (int64_t i = 0; i < parts[t].size; ++i) found[i] = map[found[i]];
       });
       offsets[0] = 0;
       ids = joined(parts, offsets);
@@ -60,14 +69,14 @@ class Segmenter {
   };
 
   static const int32_t* checked(const Array<int32_t>& left, const Array<int32_t>& right,
-                                const Array<int32_t>& result, const Array<int32_t>& ids) {
+                                const Array<int32_t>& result, int64_t symbols) {
     if (right.size() != left.size() || result.size() != left.size())
       throw py::value_error("left, right and result differ in length");
-    if (ids.size() < kFirstMerged) throw py::value_error("ids must cover all base symbols");
+    if (symbols < kFirstMerged) throw py::value_error("there are more base symbols than that");
     for (int64_t r = 0; r < left.size(); ++r)
       for (const int32_t symbol : {left.data()[r], right.data()[r], result.data()[r]})
-        if (symbol < 0 || symbol >= ids.size())
-          throw py::value_error("merge " + std::to_string(r) + " names a symbol without an id");
+        if (symbol < 0 || symbol >= symbols)
+          throw py::value_error("merge " + std::to_string(r) + " names a symbol that is not there");
     return left.data();
   }
 
@@ -97,9 +106,9 @@ class Segmenter {
           end_rows_before(word.row);
           auto pieces = cache_.find(word.text, word.hash);
           if (pieces.values == nullptr) {
-            split(word, symbols);
+            symbols.clear();
+            append_base_symbols(word.text, word.row, word.first, bytes_, symbols);
             merges_.merge(symbols, scratch);
-            for (int32_t& symbol : symbols) symbol = ids_[symbol];
             cache_.add(word.text, word.hash, symbols.data(), symbols.size());
             memcpy(ids + size, symbols.data(), symbols.size() * sizeof(int32_t));
             size += static_cast<int64_t>(symbols.size());
@@ -125,16 +134,6 @@ class Segmenter {
     return part;
   }
 
-  static void split(const Word& word, std::vector<int32_t>& symbols) {
-    symbols.clear();
-    for (size_t at = 0; at < word.text.size();) {
-      const size_t begin = at;
-      const int32_t code = next_code_point(word.text, at);
-      if (code < 0) throw_not_utf8(word.row, word.first + begin);
-      symbols.push_back(2 * code + (at == word.text.size()));
-    }
-  }
-
   static std::unique_ptr<Buffer<int32_t>> joined(std::vector<Part>& parts,
                                                  Buffer<int64_t>& offsets) {
     if (parts.size() == 1) return std::make_unique<Buffer<int32_t>>(std::move(parts[0].ids), parts[0].size);
@@ -155,7 +154,8 @@ class Segmenter {
   static constexpr size_t kReadable = WordCache<int32_t>::kReadable;
 
   MergeTable merges_;
-  std::vector<int32_t> ids_;
+  int64_t symbols_;
+  bool bytes_;
   WordCache<int32_t> cache_;
   std::shared_mutex cache_mutex_;
 };
@@ -163,16 +163,19 @@ class Segmenter {
 }  // namespace
 
 void bind_segment(py::module_& module) {
-  py::class_<Segmenter>(module, "Segmenter",
-                        "Merges by rank and the piece id of every symbol; segments lines.")
-      .def(py::init<const Array<int32_t>&, const Array<int32_t>&, const Array<int32_t>&,
-                    const Array<int32_t>&, int64_t>(),
-           py::arg("left"), py::arg("right"), py::arg("result"), py::arg("ids"),
-           py::arg("cache_bytes") = int64_t{256} << 20)
-      .def("segment", &Segmenter::segment, py::arg("lines"), py::arg("threads") = 1,
-           "Piece ids of each line of an Arrow string array (words split at U+0020).\n\n"
-           "Returns (ids int32, offsets int64, words of each line int64). Raises ValueError "
-           "naming row and byte for text that is not UTF-8.");
+  py::class_<Segmenter>(module, "Segmenter", "Cuts lines into pieces, by merges in their order.")
+      .def(py::init<const Array<int32_t>&, const Array<int32_t>&, const Array<int32_t>&, int64_t,
+                    bool, int64_t>(),
+           py::arg("left"), py::arg("right"), py::arg("result"), py::arg("symbols"),
+           py::arg("bytes") = false, py::arg("cache_bytes") = int64_t{256} << 20,
+           "left, right, result: symbol ids of the merges by rank, below `symbols`. bytes: words "
+           "are cut into bytes, not characters, before they are merged.")
+      .def("segment", &Segmenter::segment, py::arg("lines"), py::arg("ids"),
+           py::arg("threads") = 1,
+           "The pieces of each line of an Arrow string array (words split at U+0020).\n\n"
+           "ids: the piece id of each symbol, or empty: symbols are returned. Returns (ids int32, "
+           "offsets int64, words of each line int64). Raises ValueError naming row and byte for "
+           "text that is not UTF-8.");
 }
 
 }  // namespace rareword

@@ -10,7 +10,7 @@
 namespace rareword {
 namespace {
 
-py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
+py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts, bool bytes) {
   const StringColumn column(words);
   if (counts.size() != column.rows()) throw py::value_error("words and counts differ in length");
   const int64_t* count = counts.data();
@@ -18,13 +18,7 @@ py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
   {
     const py::gil_scoped_release release;
     for (int64_t row = 0; row < column.rows(); ++row) {
-      const std::string_view word = column[row];
-      for (size_t at = 0; at < word.size();) {
-        const size_t begin = at;
-        const int32_t code = next_code_point(word, at);
-        if (code < 0) throw_not_utf8(row, begin);
-        result.symbols.push_back(2 * code + (at == word.size()));
-      }
+      append_base_symbols(column[row], row, 0, bytes, result.symbols);
       result.end_word(count[row]);
     }
   }
@@ -90,8 +84,9 @@ py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offs
 
 void bind_sequences(py::module_& module) {
   module.def("base_symbols", &base_symbols, py::arg("words"), py::arg("counts"),
-             "The base symbols of each word of an Arrow string array: 2 * code point, plus 1 at "
-             "the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
+             py::arg("bytes") = false,
+             "The base symbols of each word of an Arrow string array: 2 * code point (bytes: 2 * "
+             "byte), plus 1 at the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
              "ValueError naming row and byte for text that is not UTF-8.");
   module.def("apply_merges", &apply_merges, py::arg("symbols"), py::arg("offsets"),
              py::arg("counts"), py::arg("left"), py::arg("right"), py::arg("threads") = 1,
