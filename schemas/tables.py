@@ -261,7 +261,11 @@ def write_shard(
     with storage.write_atomic(storage.join(directory, name)) as raw:
         stream = _HashingStream(raw)
         with pq.ParquetWriter(
-            stream, schema.stored, compression="zstd", write_page_checksum=True
+            stream,
+            schema.stored,
+            compression="zstd",
+            use_dictionary=False,  # quicker, and no larger once it is compressed
+            write_page_checksum=True,
         ) as writer:
             for group in _row_groups(tables):
                 group = group.select(schema.fields.names).cast(schema.fields)  # noqa: PLW2901
