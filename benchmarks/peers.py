@@ -8,8 +8,8 @@ and the answer is a line of JSON: CPU seconds (user and system, of this process 
 wall seconds, the peak of resident memory and, the first time, a digest of the result. What goes
 wrong comes back as `{"error": ...}`.
 
-This module needs the standard library only; a task imports its own library. The driver serves
-rareword's tasks with the same loop, in rareword's environment.
+This module needs the standard library only; a task imports its own library. rareword's tasks
+are in ours.py and use the same loop.
 """
 
 import collections
@@ -53,7 +53,7 @@ def peak_bytes() -> int:
 
 
 def serve(tasks: Mapping[str, Task], name: str) -> None:
-    """Answers on the standard output as it was; whatever libraries print goes to the error output."""
+    """Answers on the standard output; what libraries print goes to the error output."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
         os.dup2(2, 1)
 

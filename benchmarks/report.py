@@ -1,0 +1,190 @@
+"""The tables and the ratios as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contestants import Row
+
+TITLES = {
+    "count": "Count words",
+    "learn": "Learn merges",
+    "segment": "Segment",
+    "threads": "Two threads",
+    "jobs": "Beam jobs, Parquet in to Parquet out, local runner, one process",
+    "memory": "Memory of count-words",
+    "scale": "Growth: learn-merges in rounds of best / 8",
+}
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def differing(rows: Sequence[Row]) -> list[str]:
+    """The rows whose result must be that of their base and is not."""
+    found = {row["name"]: row.get("digest", {}) for row in rows}
+    return [
+        row["name"]
+        for row in rows
+        if (key := row.get("same")) and row.get("digest") and found.get(base_name(row, rows))
+        and row["digest"].get(key) != found[base_name(row, rows)].get(key)
+    ]  # fmt: skip
+
+
+def base_name(row: Row, rows: Sequence[Row]) -> str:
+    return str(row["base"] or rows[0]["name"])
+
+
+def speed(rows: Sequence[Row], name: str, clock: str = "cpu", start: str = "") -> float | None:
+    """MB/s of a row; less the seconds of the row `start`. None if the row was skipped."""
+    by_name = {row["name"]: row for row in rows if clock in row}
+    if name not in by_name or (start and start not in by_name):
+        return None
+    seconds = by_name[name][clock] - (by_name[start][clock] if start else 0.0)
+    return float(by_name[name]["megabytes"] / max(seconds, 1e-9))
+
+
+def show_speeds(table: str, rows: Sequence[Row]) -> str:
+    clock, wrong, lines = "wall" if table == "threads" else "cpu", differing(rows), []
+    for row in rows:
+        if "error" in row:
+            lines.append([row["name"], *["-"] * 5, f"skipped: {row['error']}"])
+            continue
+        ours, base = speed(rows, row["name"], clock), speed(rows, base_name(row, rows), clock)
+        figures = {k: v for k, v in row["digest"].items() if isinstance(v, int)}
+        number = next((f"{v:,} {k}" for k, v in figures.items() if k != "largest_element"), "")
+        same = "**differs**" if row["name"] in wrong else "equal" if row["same"] else "own result"
+        if row["name"] == base_name(row, rows):
+            same = "1"
+        lines.append(
+            [
+                row["name"], f"{row['megabytes']:.1f}", f"{row['cpu']:.3f}", f"{row['wall']:.3f}",
+                f"{row['megabytes'] / row[clock]:.1f}",
+                f"{ours / base:.3f}" if ours and base else "-",
+                ", ".join(filter(None, (same if same != "1" else "", number))),
+            ]
+        )  # fmt: skip
+    return markdown(["", "MB", "CPU s", "wall s", "MB/s", "base = 1", "result"], lines)
+
+
+def show_memory(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            f"{row['megabytes']:.0f} MB, the text {row['passes']} times",
+            *(
+                [row["error"], "-", "-", "-", "-"]
+                if "error" in row
+                else [
+                    f"{row['digest']['types']:,}", f"{row['cpu']:.1f}", f"{row['wall']:.1f}",
+                    f"{row['peak'] / 1e6:.0f}", f"{row['digest']['largest_element'] / 1e6:.1f}",
+                ]
+            ),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    head = ["", "types", "CPU s", "wall s", "peak MB", "largest element MB"]
+    return markdown(head, lines)
+
+
+def show_scale(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        jobs = [row["count-words"], row["learn-merges"]]
+        name = row["name"] + (f", the text {row['passes']} times" if row["passes"] > 1 else "")
+        errors = [job["error"] for job in jobs if "error" in job]
+        if errors:
+            lines.append([name, errors[0], *["-"] * 7])
+            continue
+        times = [figure for job in jobs for figure in (f"{job['cpu']:.1f}", f"{job['wall']:.1f}")]
+        peaks = [f"{job['peak'] / 1e6:.0f}" for job in jobs]
+        lines.append(
+            [
+                name, f"{row['types']:,}", *times[:2], peaks[0], *times[2:], peaks[1],
+                f"{row['merges']:,}", str(row["rounds"]), f"{row['chunk_share']:.1%}",
+            ]
+        )  # fmt: skip
+    head = [
+        "", "types", "count CPU s", "wall s", "peak MB", "learn CPU s", "wall s", "peak MB",
+        "merges", "rounds", "largest chunk table",
+    ]  # fmt: skip
+    return markdown(head, lines)
+
+
+def ratios(tables: Mapping[str, Sequence[Row]]) -> list[tuple[str, str, float]]:
+    """What the project promises: (what, bound, measured), as far as the rows are there."""
+    found: list[tuple[str, str, float]] = []
+
+    def ratio(
+        what: str, bound: float, table: str, ours: str, theirs: Sequence[str],
+        clock: str = "cpu", start: tuple[str, str] = ("", ""),
+    ) -> None:  # fmt: skip
+        rows = tables.get(table, ())
+        mine = speed(rows, ours, clock, start[0])
+        others = [s for name in theirs if (s := speed(rows, name, clock, start[1])) is not None]
+        if mine is not None and others:
+            found.append((what, f">= {bound:g} x", mine / max(others)))
+
+    arrow = [row["name"] for row in tables.get("count", ()) if row["name"].startswith("pyarrow")]
+    ratio("count words / pyarrow's fastest", 1.7, "count", "rareword", arrow)
+    ratio("count words / Counter + split", 6, "count", "rareword", ["Counter + split"])
+    for peer, bound in (("HF tokenizers", 9), ("sentencepiece", 5), ("YouTokenToMe", 5)):
+        ratio(f"count + learn / {peer}", bound, "learn", "rareword", [peer])
+    ratio("learn, same word table / subword-nmt", 200, "learn", "rareword, word table",
+          ["subword-nmt, word table"])  # fmt: skip
+    for temper, peer, bound in (
+        ("cold", "HF tokenizers", 9), ("cold", "YouTokenToMe", 3.5), ("warm", "HF tokenizers", 25),
+    ):  # fmt: skip
+        ratio(f"segment, {temper} / {peer}", bound, "segment", f"rareword, {temper}", [peer])
+    for kernel_name in ("count", "pairs", "chunks", "apply", "segment"):
+        ratio(f"{kernel_name}, two threads / one", 1.7, "threads", f"{kernel_name}, 2 threads",
+              [f"{kernel_name}, 1 thread"], "wall")  # fmt: skip
+    job, book = "count-words job", "textbook pipeline"
+    lines = (f"{job}, one line", f"{book}, one line")
+    ratio(f"{job} / {book}", 8, "jobs", job, [f"{book}, sample"])
+    ratio(f"{job} / {book}, both without start", 8, "jobs", job, [f"{book}, sample"], start=lines)
+    for name, base in (("count-words", "count kernel"), ("segment", "segment kernel, cold")):
+        own = f"{name} job"
+        ratio(f"{own} / kernel", 0.5, "jobs", own, [base])
+        ratio(f"{own} without start / kernel", 0.5, "jobs", own, [base],
+              start=(f"{own}, one line", ""))  # fmt: skip
+        ratio(f"{name} command / kernel", 0.5, "jobs", f"{name} command", [base])
+    for row in tables.get("memory", ()):
+        if "error" not in row:
+            name = f"count-words of {row['megabytes']:.0f} MB"
+            found.append((f"{name}, peak MB", "< 1500", row["peak"] / 1e6))
+            element = row["digest"]["largest_element"] / (1 << 20)
+            found.append((f"{name}, largest element MiB", "<= 64", element))
+    for row in tables.get("scale", ()):
+        if "rounds" in row:
+            name = f"{row['name']}, {row['merges']:,} merges"
+            found.append((f"{name}, rounds", "<= 5", row["rounds"]))
+            found.append((f"{name}, largest chunk table %", "< 10", 100 * row["chunk_share"]))
+    return found
+
+
+def show(results: Mapping[str, Any]) -> str:
+    """All tables as Markdown, as they stand in docs/benchmarks.md."""
+    parts, tables = [], {}
+    for name, title in TITLES.items():
+        if name not in results["tables"]:
+            continue
+        table = results["tables"][name]
+        tables[name] = rows = table["rows"]
+        special = {"memory": show_memory, "scale": show_scale}
+        body = special[name](rows) if name in special else show_speeds(name, rows)
+        parts.append(f"### {title}\n\n{describe(table['run'])}\n\n{body}")
+    lines = [[what, bound, f"{value:.3g}"] for what, bound, value in ratios(tables)]
+    if lines:
+        parts.append("### Ratios\n\n" + markdown(["", "wanted", "measured"], lines))
+    return "\n".join(parts)
+
+
+def describe(run: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
+    return (
+        f"{run['date']}, {run['cpu']}, {run['cores']} cores, load {run['load'][0]:.1f} at the "
+        f"start and {run['load'][1]:.1f} at the end; medians of {run['repeats']} (memory and "
+        f"growth: one run); {run['merges']:,} merges. {versions}.{missing}"
+    )
