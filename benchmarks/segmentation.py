@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from contestants import HERE, Contestant, Row, compete, prepare_peers
-from ours import Text, cut_text, write_corpus
 from report import differing, show
+from texts import Text, cut_text, write_corpus
+
+from rareword.schemas import manifest
 
 SAMPLE_MB = 5.0
 """What subword-nmt segments, and rareword beside it: its speed does not grow with more."""
@@ -187,7 +189,7 @@ def jobs_table(bench: Bench) -> list[Row]:
     The same on one line of text tells what graph and runner cost."""
     text = bench.text(bench.options.megabytes or 100)
     few = cut_text(text.path, min(TEXTBOOK_MB, text.megabytes), Path(bench.file("few.txt")))
-    line = cut_text(text.path, 1e-6, Path(bench.file("line.txt")))
+    line = cut_text(text.path, 0, Path(bench.file("line.txt")))
     corpus, corpus_few, corpus_line = map(bench.corpus, (text, few, line))
     words, merges, segmented = map(bench.file, ("words", "merges", "segmented"))
 
@@ -299,8 +301,6 @@ TABLES: dict[str, Callable[[Bench], list[Row]]] = {
 
 
 def describe_run(bench: Bench, missing: Mapping[str, str], load: float) -> dict[str, Any]:
-    from rareword.schemas import manifest
-
     versions = {
         "Python": platform.python_version(),
         **manifest.versions("apache-beam", "numpy", "pyarrow"),
