@@ -162,9 +162,9 @@ def run_job(name: str, options: dict[str, Any], ready: bool = True) -> Iterator[
     typed = from_mapping(module.JOB.options, {**options, "quiet": True}, name)
     largest, encode = 0, TableCoder.encode
 
-    def measured(coder: TableCoder, table: pa.Table) -> bytes:
+    def measured(self: TableCoder, value: pa.Table) -> bytes:
         nonlocal largest
-        encoded = encode(coder, table)
+        encoded = encode(self, value)
         largest = max(largest, len(encoded))
         return encoded
 

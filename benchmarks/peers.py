@@ -283,10 +283,11 @@ def fastbpe_apply(text: str, codes: str) -> Iterator[Repeat]:
         out.writelines(f"{merge} 1\n" for merge in merges)
     while True:
         bpe = fastBPE.fastBPE(f"{codes}.fastbpe")
-        yield Repeat(
-            lambda bpe=bpe: [line for batch in batches(lines) for line in bpe.apply(batch)],
-            lines_digest,
-        )
+
+        def work(bpe: Any = bpe) -> list[str]:
+            return [line for batch in batches(lines) for line in bpe.apply(batch)]
+
+        yield Repeat(work, lines_digest)
 
 
 def subword_nmt_apply(text: str, codes: str) -> Iterator[Repeat]:
@@ -296,7 +297,11 @@ def subword_nmt_apply(text: str, codes: str) -> Iterator[Repeat]:
     while True:
         with open(codes, encoding="utf-8") as stream:
             bpe = BPE(stream)
-        yield Repeat(lambda bpe=bpe: [bpe.process_line(line) for line in lines], lines_digest)
+
+        def work(bpe: Any = bpe) -> list[str]:
+            return [bpe.process_line(line) for line in lines]
+
+        yield Repeat(work, lines_digest)
 
 
 def lines_digest(lines: list[str]) -> dict[str, Any]:

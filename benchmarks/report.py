@@ -1,7 +1,7 @@
 """The tables and the ratios as Markdown."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from contestants import Row
 
@@ -14,6 +14,9 @@ TITLES = {
     "memory": "Memory of count-words",
     "scale": "Growth: learn-merges in rounds of best / 8",
 }
+
+CLOCKS = {"threads": "wall"}
+"""Which seconds count; else those of the CPU."""
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -46,40 +49,35 @@ def speed(rows: Sequence[Row], name: str, clock: str = "cpu", start: str = "") -
 
 
 def show_speeds(table: str, rows: Sequence[Row]) -> str:
-    clock, wrong, lines = "wall" if table == "threads" else "cpu", differing(rows), []
+    clock, wrong, lines = CLOCKS.get(table, "cpu"), differing(rows), []
     for row in rows:
         if "error" in row:
             lines.append([row["name"], *["-"] * 5, f"skipped: {row['error']}"])
             continue
-        ours, base = speed(rows, row["name"], clock), speed(rows, base_name(row, rows), clock)
-        figures = {k: v for k, v in row["digest"].items() if isinstance(v, int)}
-        number = next((f"{v:,} {k}" for k, v in figures.items() if k != "largest_element"), "")
-        same = "**differs**" if row["name"] in wrong else "equal" if row["same"] else "own result"
-        if row["name"] == base_name(row, rows):
-            same = "1"
+        mine, base = speed(rows, row["name"], clock), speed(rows, base_name(row, rows), clock)
+        digest = row["digest"]
+        result = [
+            f"{digest[key]:,} {key}" for key in ("types", "merges", "pieces") if key in digest
+        ]
+        if row["name"] in wrong:
+            result.append("**not equal**")
+        elif row["name"] != base_name(row, rows):
+            result.append("equal" if row["same"] else "not compared")
         lines.append(
             [
                 row["name"], f"{row['megabytes']:.1f}", f"{row['cpu']:.3f}", f"{row['wall']:.3f}",
-                f"{row['megabytes'] / row[clock]:.1f}",
-                f"{ours / base:.3f}" if ours and base else "-",
-                ", ".join(filter(None, (same if same != "1" else "", number))),
+                f"{mine:.1f}", f"{mine / base:.3f}" if mine and base else "-", ", ".join(result),
             ]
         )  # fmt: skip
     return markdown(["", "MB", "CPU s", "wall s", "MB/s", "base = 1", "result"], lines)
 
 
-def show_memory(rows: Sequence[Row]) -> str:
+def show_memory(table: str, rows: Sequence[Row]) -> str:
     lines = [
         [
-            f"{row['megabytes']:.0f} MB, the text {row['passes']} times",
-            *(
-                [row["error"], "-", "-", "-", "-"]
-                if "error" in row
-                else [
-                    f"{row['digest']['types']:,}", f"{row['cpu']:.1f}", f"{row['wall']:.1f}",
-                    f"{row['peak'] / 1e6:.0f}", f"{row['digest']['largest_element'] / 1e6:.1f}",
-                ]
-            ),
+            text_name(row), f"{row['digest']['types']:,}", f"{row['cpu']:.1f}",
+            f"{row['wall']:.1f}", f"{row['peak'] / 1e6:.0f}",
+            f"{row['digest']['largest_element'] / 1e6:.1f}",
         ]
         for row in rows
     ]  # fmt: skip
@@ -87,23 +85,16 @@ def show_memory(rows: Sequence[Row]) -> str:
     return markdown(head, lines)
 
 
-def show_scale(rows: Sequence[Row]) -> str:
+def show_scale(table: str, rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
-        jobs = [row["count-words"], row["learn-merges"]]
-        name = row["name"] + (f", the text {row['passes']} times" if row["passes"] > 1 else "")
-        errors = [job["error"] for job in jobs if "error" in job]
-        if errors:
-            lines.append([name, errors[0], *["-"] * 7])
-            continue
-        times = [figure for job in jobs for figure in (f"{job['cpu']:.1f}", f"{job['wall']:.1f}")]
-        peaks = [f"{job['peak'] / 1e6:.0f}" for job in jobs]
-        lines.append(
-            [
-                name, f"{row['types']:,}", *times[:2], peaks[0], *times[2:], peaks[1],
-                f"{row['merges']:,}", str(row["rounds"]), f"{row['chunk_share']:.1%}",
-            ]
-        )  # fmt: skip
+        times = [
+            figure
+            for job in (row["count-words"], row["learn-merges"])
+            for figure in (f"{job['cpu']:.1f}", f"{job['wall']:.1f}", f"{job['peak'] / 1e6:.0f}")
+        ]
+        figures = [f"{row['merges']:,}", str(row["rounds"]), f"{row['chunk_share']:.1%}"]
+        lines.append([text_name(row), f"{row['types']:,}", *times, *figures])
     head = [
         "", "types", "count CPU s", "wall s", "peak MB", "learn CPU s", "wall s", "peak MB",
         "merges", "rounds", "largest chunk table",
@@ -111,24 +102,43 @@ def show_scale(rows: Sequence[Row]) -> str:
     return markdown(head, lines)
 
 
-def ratios(tables: Mapping[str, Sequence[Row]]) -> list[tuple[str, str, float]]:
-    """What the project promises: (what, bound, measured), as far as the rows are there."""
-    found: list[tuple[str, str, float]] = []
+def text_name(row: Row) -> str:
+    again = f", the text {row['passes']} times" if row["passes"] > 1 else ""
+    return f"{row['megabytes']:.0f} MB{again}"
+
+
+class Claim(NamedTuple):
+    """What the project promises, and what was measured."""
+
+    what: str
+    wanted: str
+    measured: float
+    kept: bool
+
+
+def claims(tables: Mapping[str, Sequence[Row]]) -> list[Claim]:
+    """As far as the rows are there."""
+    found: list[Claim] = []
 
     def ratio(
         what: str, bound: float, table: str, ours: str, theirs: Sequence[str],
-        clock: str = "cpu", start: tuple[str, str] = ("", ""),
+        start: tuple[str, str] = ("", ""),
     ) -> None:  # fmt: skip
-        rows = tables.get(table, ())
+        """`ours` over the fastest of `theirs`; start: rows whose seconds are taken off."""
+        rows, clock = tables.get(table, ()), CLOCKS.get(table, "cpu")
         mine = speed(rows, ours, clock, start[0])
         others = [s for name in theirs if (s := speed(rows, name, clock, start[1])) is not None]
         if mine is not None and others:
-            found.append((what, f">= {bound:g} x", mine / max(others)))
+            measured = mine / max(others)
+            found.append(Claim(what, f"≥ {bound:g} ×", measured, measured >= bound))
+
+    def at_most(what: str, bound: float, measured: float) -> None:
+        found.append(Claim(what, f"≤ {bound:g}", measured, measured <= bound))
 
     arrow = [row["name"] for row in tables.get("count", ()) if row["name"].startswith("pyarrow")]
     ratio("count words / pyarrow's fastest", 1.7, "count", "rareword", arrow)
     ratio("count words / Counter + split", 6, "count", "rareword", ["Counter + split"])
-    for peer, bound in (("HF tokenizers", 9), ("sentencepiece", 5), ("YouTokenToMe", 5)):
+    for peer, bound in (("HF tokenizers", 9.0), ("sentencepiece", 5.0), ("YouTokenToMe", 5.0)):
         ratio(f"count + learn / {peer}", bound, "learn", "rareword", [peer])
     ratio("learn, same word table / subword-nmt", 200, "learn", "rareword, word table",
           ["subword-nmt, word table"])  # fmt: skip
@@ -136,9 +146,9 @@ def ratios(tables: Mapping[str, Sequence[Row]]) -> list[tuple[str, str, float]]:
         ("cold", "HF tokenizers", 9), ("cold", "YouTokenToMe", 3.5), ("warm", "HF tokenizers", 25),
     ):  # fmt: skip
         ratio(f"segment, {temper} / {peer}", bound, "segment", f"rareword, {temper}", [peer])
-    for kernel_name in ("count", "pairs", "chunks", "apply", "segment"):
-        ratio(f"{kernel_name}, two threads / one", 1.7, "threads", f"{kernel_name}, 2 threads",
-              [f"{kernel_name}, 1 thread"], "wall")  # fmt: skip
+    for kernel in ("count", "pairs", "chunks", "apply", "segment"):
+        ratio(f"{kernel}, two threads / one", 1.7, "threads", f"{kernel}, 2 threads",
+              [f"{kernel}, 1 thread"])  # fmt: skip
     job, book = "count-words job", "textbook pipeline"
     lines = (f"{job}, one line", f"{book}, one line")
     ratio(f"{job} / {book}", 8, "jobs", job, [f"{book}, sample"])
@@ -148,18 +158,14 @@ def ratios(tables: Mapping[str, Sequence[Row]]) -> list[tuple[str, str, float]]:
         ratio(f"{own} / kernel", 0.5, "jobs", own, [base])
         ratio(f"{own} without start / kernel", 0.5, "jobs", own, [base],
               start=(f"{own}, one line", ""))  # fmt: skip
-        ratio(f"{name} command / kernel", 0.5, "jobs", f"{name} command", [base])
     for row in tables.get("memory", ()):
-        if "error" not in row:
-            name = f"count-words of {row['megabytes']:.0f} MB"
-            found.append((f"{name}, peak MB", "< 1500", row["peak"] / 1e6))
-            element = row["digest"]["largest_element"] / (1 << 20)
-            found.append((f"{name}, largest element MiB", "<= 64", element))
+        name = f"count-words of {row['megabytes']:.0f} MB"
+        at_most(f"{name}, peak MB", 1500, row["peak"] / 1e6)
+        at_most(f"{name}, largest element MiB", 64, row["digest"]["largest_element"] / (1 << 20))
     for row in tables.get("scale", ()):
-        if "rounds" in row:
-            name = f"{row['name']}, {row['merges']:,} merges"
-            found.append((f"{name}, rounds", "<= 5", row["rounds"]))
-            found.append((f"{name}, largest chunk table %", "< 10", 100 * row["chunk_share"]))
+        name = f"{row['megabytes']:.0f} MB, {row['merges']:,} merges"
+        at_most(f"{name}, rounds", 5, row["rounds"])
+        at_most(f"{name}, largest chunk table, % of the symbols", 10, 100 * row["chunk_share"])
     return found
 
 
@@ -171,12 +177,13 @@ def show(results: Mapping[str, Any]) -> str:
             continue
         table = results["tables"][name]
         tables[name] = rows = table["rows"]
-        special = {"memory": show_memory, "scale": show_scale}
-        body = special[name](rows) if name in special else show_speeds(name, rows)
+        body = {"memory": show_memory, "scale": show_scale}.get(name, show_speeds)(name, rows)
         parts.append(f"### {title}\n\n{describe(table['run'])}\n\n{body}")
-    lines = [[what, bound, f"{value:.3g}"] for what, bound, value in ratios(tables)]
-    if lines:
-        parts.append("### Ratios\n\n" + markdown(["", "wanted", "measured"], lines))
+    lines = [
+        [what, wanted, f"{measured:.3g}", "" if kept else "missed"]
+        for what, wanted, measured, kept in claims(tables)
+    ]
+    parts.append("### Ratios\n\n" + markdown(["", "wanted", "measured", ""], lines))
     return "\n".join(parts)
 
 
@@ -184,7 +191,7 @@ def describe(run: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
     return (
-        f"{run['date']}, {run['cpu']}, {run['cores']} cores, load {run['load'][0]:.1f} at the "
-        f"start and {run['load'][1]:.1f} at the end; medians of {run['repeats']} (memory and "
+        f"{run['date']}, {run['text']}, {run['cpu']}, {run['cores']} cores, load "
+        f"{run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end; medians of {run['repeats']} (memory and "
         f"growth: one run); {run['merges']:,} merges. {versions}.{missing}"
     )

@@ -49,6 +49,8 @@ class Bench:
     options: argparse.Namespace
     work: Path
     python: Path | None
+    learnt: float = 0.0
+    """Megabytes of text that the models in the folder were learnt from."""
 
     def text(self, megabytes: float, repeat: bool = False) -> Text:
         """The beginning of the given text."""
@@ -120,14 +122,17 @@ def learn_table(bench: Bench) -> list[Row]:
             "subword-nmt, word table", "subword_nmt_learn", arguments, size, base, "codes", True
         ),
     ]
-    return [*bench.compete(_learners(bench, text)), *bench.compete(alone)]
+    rows = bench.compete(_learners(bench, text))
+    bench.learnt = text.megabytes
+    return rows + bench.compete(alone)
 
 
 def segment_table(bench: Bench) -> list[Row]:
     text = bench.text(bench.options.megabytes or 50)
     few = cut_text(text.path, min(SAMPLE_MB, text.megabytes), Path(bench.file("sample.txt")))
-    for learner in _learners(bench, text):
-        bench.once(learner)  # what fails here fails below too, and is told there
+    if bench.learnt != text.megabytes:
+        for learner in _learners(bench, text):
+            bench.once(learner)  # a peer that fails here fails below too, and is told there
     codes = bench.file("codes.txt")
 
     def ours(name: str, text: Text, **more: Any) -> Contestant:
@@ -158,9 +163,15 @@ def segment_table(bench: Bench) -> list[Row]:
 
 def threads_table(bench: Bench) -> list[Row]:
     text = bench.text(bench.options.megabytes or 150)
-    merges, codes = bench.options.merges, bench.file("codes.txt")
-    learner = _learners(bench, text)[0]
-    bench.once(learner)
+    merges, codes = bench.options.merges, bench.file("codes-threads.txt")
+    bench.once(
+        Contestant(
+            "learn",
+            "count_and_learn",
+            {"text": text.path, "merges": merges, "codes": codes},
+            text.megabytes,
+        )
+    )
     kernels: dict[str, tuple[str, dict[str, Any], str]] = {
         "count": ("count_words", {}, "sha256"),
         **{
@@ -269,19 +280,19 @@ def scale_table(bench: Bench) -> list[Row]:
             merges=bench.options.scale_merges, divide=8,
         )  # fmt: skip
         shutil.rmtree(corpus)
+        rounds = learnt["digest"]["rounds"]
         row: Row = {
-            "name": f"{megabytes:g} MB", "megabytes": text.megabytes, "passes": text.passes,
-            "count-words": counted, "learn-merges": learnt,
-        }  # fmt: skip
-        if "error" not in counted and "error" not in learnt:
-            rounds = learnt["digest"]["rounds"]
-            largest = max(found["chunk_symbols"] for found in rounds)
-            row |= {
-                "types": counted["digest"]["types"],
-                "merges": learnt["digest"]["merges"],
-                "rounds": len(rounds),
-                "chunk_share": largest / counted["digest"]["symbols"],
-            }
+            "name": f"{megabytes:g} MB",
+            "megabytes": text.megabytes,
+            "passes": text.passes,
+            "count-words": counted,
+            "learn-merges": learnt,
+            "types": counted["digest"]["types"],
+            "merges": learnt["digest"]["merges"],
+            "rounds": len(rounds),
+            "chunk_share": max(found["chunk_symbols"] for found in rounds)
+            / counted["digest"]["symbols"],
+        }
         rows.append(row)
     return rows
 
@@ -373,10 +384,11 @@ def main() -> None:
         print(show(results))
         return
     names = list(TABLES) if options.table == "all" else [options.table]
-    python, missing = None, {}
+    python: Path | None = None
+    missing: dict[str, str] = {}
     if not options.no_peers and {"count", "learn", "segment"} & {*names}:
         python, missing = prepare_peers(options.peers)
-    new = {}
+    new: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
