@@ -192,6 +192,7 @@ def describe(run: Mapping[str, Any]) -> str:
     missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
     return (
         f"{run['date']}, {run['text']}, {run['cpu']}, {run['cores']} cores, load "
-        f"{run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end; medians of {run['repeats']} (memory and "
-        f"growth: one run); {run['merges']:,} merges. {versions}.{missing}"
+        f"{run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end; medians of "
+        f"{run['repeats']} (memory and growth: one run); {run['merges']:,} merges. "
+        f"{versions}.{missing}"
     )
