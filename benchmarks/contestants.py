@@ -59,7 +59,11 @@ class Process:
             text=True,
             env=environment,
         )
-        self._ask(json.dumps(contestant.arguments))
+        try:
+            self._ask(json.dumps(contestant.arguments))
+        except RuntimeError:
+            self.close()
+            raise
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -141,12 +145,12 @@ def _row(one: Contestant, repeats: Sequence[Mapping[str, Any]], error: str | Non
 
 
 def prepare_peers(directory: Path) -> tuple[Path, dict[str, str]]:
-    """Installs peers.txt with uv; returns the environment's Python and what could not be had.
+    """Installs the pins of peers.txt with uv, in their order, unless they are there.
 
-    What needs building is built one by one, so that the rest is there if it cannot be built.
+    Returns the environment's Python, and for each pin that could not be installed the reason.
     """
-    wanted = (HERE / "peers.txt").read_text("utf-8")
-    ready, built = wanted.split("# built here\n")
+    pins = [line for line in (HERE / "peers.txt").read_text("utf-8").splitlines() if "==" in line]
+    wanted = [sys.version, *pins]
     python, stamp = directory / "bin" / "python", directory / "installed.json"
     with contextlib.suppress(OSError, ValueError):
         state = json.loads(stamp.read_text("utf-8"))
@@ -155,20 +159,15 @@ def prepare_peers(directory: Path) -> tuple[Path, dict[str, str]]:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if uv is None:
         raise SystemExit("the peers are installed with uv, which is not here: pip install uv")
-    pins = [line for line in ready.splitlines() if line and not line.startswith("#")]
-    install = [uv, "pip", "install", "--quiet", "--python", str(python)]
-    missing = {}
     print(f"installing the peers into {directory}", file=sys.stderr)
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, directory],
-                   check=True)  # fmt: skip
-    subprocess.run([*install, *pins], check=True)
-    for pin in built.split():
+    make = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)]
+    subprocess.run(make, check=True)
+    missing = {}
+    for pin in pins:
+        install = [uv, "pip", "install", "--quiet", "--no-build-isolation", "--python", str(python)]
+        environment = {**os.environ, "CYTHON_FORCE_REGEN": "1"}
         done = subprocess.run(
-            [*install, "--no-build-isolation", "--no-deps", pin],
-            env={**os.environ, "CYTHON_FORCE_REGEN": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
+            [*install, pin], env=environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
             said = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]

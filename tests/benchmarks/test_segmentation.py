@@ -107,3 +107,25 @@ def test_the_series_of_sizes_says_what_the_rounds_gathered(
     assert row["learn-merges"]["peak"] > 50e6
     passes = -(-int(row["megabytes"] * 1e6) // int(text.megabytes * 1e6))
     assert f", the text {passes} times | {len(counts)} |" in done.stdout
+
+
+def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n'
+        'case "$*" in\n  venv*) for last; do :; done; mkdir -p "$last" ;;\n'
+        '  *youtokentome*) echo "error: no compiler" >&2; exit 1 ;;\nesac\n',
+        "utf-8",
+    )
+    uv.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: str(uv))
+    for _ in range(2):  # the second time they are there already
+        python, missing = contestants.prepare_peers(tmp_path / "peers")
+        assert python == tmp_path / "peers" / "bin" / "python"
+        ((pin, reason),) = missing.items()
+        assert pin.startswith("youtokentome==")
+        assert reason == "error: no compiler"
+    calls = (tmp_path / "calls").read_text("utf-8").splitlines()
+    assert sum(call.startswith("venv") for call in calls) == 1
