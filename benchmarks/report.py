@@ -190,9 +190,9 @@ def show(results: Mapping[str, Any]) -> str:
 def describe(run: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
+    load = "load {:.1f} at the start and {:.1f} at the end".format(*run["load"])
     return (
-        f"{run['date']}, {run['text']}, {run['cpu']}, {run['cores']} cores, load "
-        f"{run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end; medians of "
-        f"{run['repeats']} (memory and growth: one run); {run['merges']:,} merges. "
-        f"{versions}.{missing}"
+        f"{run['date']}, {run['text']}, {run['cpu']}, {run['cores']} cores, "
+        f"{run['memory_gib']} GiB, {load}; medians of {run['repeats']} (memory and growth: one "
+        f"run); {run['merges']:,} merges. {versions}.{missing}"
     )

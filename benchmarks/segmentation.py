@@ -15,7 +15,6 @@ import collections
 import contextlib
 import dataclasses
 import datetime
-import json
 import os
 import platform
 import shutil
@@ -29,7 +28,7 @@ from contestants import HERE, Contestant, Row, compete, prepare_peers
 from report import differing, show
 from texts import Text, cut_text, write_corpus
 
-from rareword.schemas import manifest
+from rareword.schemas import manifest, storage
 
 SAMPLE_MB = 5.0
 """What subword-nmt segments, and rareword beside it: its speed does not grow with more."""
@@ -333,6 +332,7 @@ def describe_run(bench: Bench, missing: Mapping[str, str], load: float) -> dict[
         "date": datetime.date.today().isoformat(),
         "cpu": model,
         "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "versions": versions,
         "missing": dict(missing),
@@ -372,6 +372,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("show needs --json")
     if options.table != "show" and options.text is None:
         parser.error(f"{options.table} needs --text")
+    if options.text is not None and not Path(options.text).is_file():
+        parser.error(f"--text: there is no file {options.text}")
+    if options.repeats < 1:
+        parser.error("--repeats: at least 1")
     return options
 
 
@@ -379,7 +383,7 @@ def main() -> None:
     options = parse()
     results: dict[str, Any] = {"tables": {}}
     if options.json is not None and options.json.exists():
-        results = json.loads(options.json.read_text("utf-8"))
+        results = storage.read_json(str(options.json))
     if options.table == "show":
         print(show(results))
         return
@@ -400,7 +404,7 @@ def main() -> None:
             new[name] = {"run": describe_run(bench, missing, load), "rows": rows}
             results["tables"][name] = new[name]
             if options.json is not None:
-                options.json.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+                storage.write_json(str(options.json), results)
     print(show({"tables": new}))
     wrong = [row for table in new.values() for row in differing(table["rows"])]
     if wrong:
