@@ -183,7 +183,8 @@ def show(results: Mapping[str, Any]) -> str:
         [what, wanted, f"{measured:.3g}", "" if kept else "missed"]
         for what, wanted, measured, kept in claims(tables)
     ]
-    parts.append("### Ratios\n\n" + markdown(["", "wanted", "measured", ""], lines))
+    if lines:
+        parts.append("### Ratios\n\n" + markdown(["", "wanted", "measured", ""], lines))
     return "\n".join(parts)
 
 
