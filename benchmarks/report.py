@@ -66,7 +66,8 @@ def show_speeds(table: str, rows: Sequence[Row]) -> str:
         lines.append(
             [
                 row["name"], f"{row['megabytes']:.1f}", f"{row['cpu']:.3f}", f"{row['wall']:.3f}",
-                f"{mine:.1f}", f"{mine / base:.3f}" if mine and base else "-", ", ".join(result),
+                f"{mine:,.0f}" if mine and mine >= 100 else f"{mine:.3g}",
+                f"{mine / base:.3f}" if mine and base else "-", ", ".join(result),
             ]
         )  # fmt: skip
     return markdown(["", "MB", "CPU s", "wall s", "MB/s", "base = 1", "result"], lines)
