@@ -98,7 +98,8 @@ def segment(
     of their number alone.
     """
     lines = pa.array(peers.read_lines(text), pa.string())
-    bpe = segmenters.BpeSegmenter(merge_files.read_codes(codes))
+    merges = merge_files.read_codes(codes)
+    bpe = segmenters.BpeSegmenter(merges)
     words, counts = word_counts(lines)
     sides = {"source": counts, "target": np.zeros_like(counts)}
     found = segmenting.count_pieces(words.cast(pa.string()), sides, dict.fromkeys(sides, bpe))
@@ -116,7 +117,8 @@ def segment(
         encoder.encode(lines, threads)
     while True:
         if not warm:
-            encoder = bpe.encoder(vocabulary)
+            encoder = segmenters.BpeSegmenter(merges).encoder(vocabulary)
+            encoder.encode(lines.slice(0, 0))  # whatever is made late is made
         yield Repeat(functools.partial(encoder.encode, lines, threads), digest)
 
 
@@ -155,8 +157,8 @@ def _words_digest(table: pa.Table) -> dict[str, Any]:
 def run_job(name: str, options: dict[str, Any], ready: bool = True) -> Iterator[Repeat]:
     """A job in this process on Beam's local runner, imports done; its output is kept.
 
-    ready: a first, untimed run has loaded what loads late. The digest has the manifest's figures
-    and the size of the largest table that was encoded as an element.
+    ready: a first, untimed run has loaded what loads late; nothing that it read is kept. The digest
+    has the manifest's figures and the size of the largest table that was encoded as an element.
     """
     module = import_module(f"rareword.pipelines.{name.replace('-', '_')}")
     typed = from_mapping(module.JOB.options, {**options, "quiet": True}, name)
@@ -178,7 +180,17 @@ def run_job(name: str, options: dict[str, Any], ready: bool = True) -> Iterator[
         if ready and not repeat:
             job.execute(module.JOB, typed)
             shutil.rmtree(typed.output)
+        forget()
         yield Repeat(lambda: job.execute(module.JOB, typed), digest)
+
+
+def forget() -> None:
+    """Clears what rareword's functions remember, such as segmenters with their cached words."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("rareword."):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 def _output_digest(name: str, output: str) -> dict[str, Any]:
