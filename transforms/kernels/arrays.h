@@ -73,10 +73,15 @@ struct SequencesView {
       throw py::value_error("offsets must have one entry more than counts");
     if (offsets[0] < 0 || offsets[words] > symbols_.size())
       throw py::value_error("offsets reach outside the symbols");
-    for (int64_t w = 0; w < words; ++w)
+    // First whether all is well, in loops without a way out, which the compiler makes wide.
+    int64_t any = 0;
+    for (int64_t w = 0; w < words; ++w) any |= offsets[w + 1] - offsets[w];
+    for (int64_t w = 0; any < 0 && w < words; ++w)
       if (offsets[w + 1] < offsets[w])
         throw py::value_error("word " + std::to_string(w) + ": offsets run backwards");
-    for (int64_t i = offsets[0]; i < offsets[words]; ++i)
+    int32_t sign = 0;
+    for (int64_t i = offsets[0]; i < offsets[words]; ++i) sign |= symbols[i];
+    for (int64_t i = offsets[0]; sign < 0 && i < offsets[words]; ++i)
       if (symbols[i] < 0) throw py::value_error("symbol " + std::to_string(i) + " is negative");
   }
 };
