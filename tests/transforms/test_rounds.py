@@ -4,13 +4,14 @@ import numpy as np
 import oracles
 import pyarrow as pa
 import pytest
+import sharded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
-from rareword.transforms import _kernels, rounds
-from rareword.transforms.rounds import ONE_ROUND, Control, PairCounts, Rules, Sequences
+from rareword.transforms import rounds
+from rareword.transforms.rounds import ONE_ROUND, Control, Rules
 
 words_with_counts = st.dictionaries(
     st.text("ab", min_size=1, max_size=14)
@@ -30,47 +31,9 @@ schedules = st.builds(
 
 
 def run(words: dict[str, int], rules: Rules, shards: int, control: Control) -> Control:
-    """The graph of `LearnMerges` as a loop."""
-    columns = [list(words)[k::shards] for k in range(shards)]
-    states = [
-        Sequences(
-            *_kernels.base_symbols(
-                pa.array(column, pa.string()), np.array([words[w] for w in column], np.int64)
-            )
-        )
-        for column in columns
-    ]
-    while not control.done:
-        done_before = len(control.merges)
-        states = [rounds.apply_merges(state, control.merges) for state in states]
-        tables = [part for state in states for part in rounds.count_pairs(state, rules.parts)]
-        parts = [
-            rounds.cut_pairs(
-                PairCounts.from_table(rounds.sum_pairs([t for k, t in tables if k == part])),
-                control.threshold,
-                rules,
-            )
-            for part in {key for key, _ in tables}
-        ]
-        control = rounds.choose_threshold(control, parts, rules)
-        if control.done:
-            break
-        tables = [
-            part
-            for state in states
-            for part in rounds.cut_chunks(state, control.active, rules.parts)
-        ]
-        fitted = [
-            rounds.fit_chunks(
-                Sequences.from_table(rounds.sum_chunks([t for k, t in tables if k == part])),
-                control,
-                rules,
-            )
-            for part in {key for key, _ in tables}
-        ]
-        control = rounds.learn(control, fitted, rules)
-        assert len(control.merges) > done_before or control.done, "a round must make progress"
-    return control
+    counts = np.array(list(words.values()), np.int64)
+    states = sharded.shards_of(pa.array(list(words), pa.string()), counts, shards)
+    return sharded.learn(states, rules, control)
 
 
 def as_pairs(merges: list[Merge]) -> list[tuple[oracles.Symbols, int]]:
