@@ -13,10 +13,12 @@ from rareword.schemas.merges import Merge, Symbol
 from rareword.transforms import rounds
 from rareword.transforms.rounds import ONE_ROUND, Control, Rules
 
+RUNS = ["a", "ab", "aab", "</w>", "a</w>"]
 words_with_counts = st.dictionaries(
     st.text("ab", min_size=1, max_size=14)
-    | st.text("abc</w>\U0001f600\u0301", min_size=1, max_size=10),
-    st.integers(1, 60),
+    | st.text("abc</w>\U0001f600\u0301\x00\xa0@", min_size=1, max_size=10)
+    | st.builds(lambda part, times: part * times, st.sampled_from(RUNS), st.integers(1, 40)),
+    st.integers(1, 60) | st.sampled_from([2**31 - 1, 2**31, 2**32 + 1, 2**53 + 1]),
     min_size=1,
     max_size=16,
 )
@@ -30,20 +32,24 @@ schedules = st.builds(
 )
 
 
-def run(words: dict[str, int], rules: Rules, shards: int, control: Control) -> Control:
+def run(
+    words: dict[str, int], rules: Rules, shards: int, control: Control, threads: int = 1
+) -> Control:
     counts = np.array(list(words.values()), np.int64)
     states = sharded.shards_of(pa.array(list(words), pa.string()), counts, shards)
-    return sharded.learn(states, rules, control)
+    return sharded.learn(states, rules, control, threads)
 
 
 def as_pairs(merges: list[Merge]) -> list[tuple[oracles.Symbols, int]]:
     return [((tuple(m.left), tuple(m.right)), m.count) for m in merges]
 
 
-@given(words_with_counts, schedules, st.integers(1, 5))
+@given(words_with_counts, schedules, st.integers(1, 5), st.integers(1, 4))
 @settings(deadline=None, max_examples=400)
-def test_any_schedule_and_any_sharding_learn_the_merges_of_algorithm_1(words, rules, shards):
-    control = run(words, rules, shards, Control())
+def test_any_schedule_and_any_sharding_learn_the_merges_of_algorithm_1(
+    words, rules, shards, threads
+):
+    control = run(words, rules, shards, Control(), threads)
     expected = oracles.learn_bpe(words, rules.merges, rules.min_frequency)
     assert as_pairs(rounds.to_merges(control.merges)) == expected
 
