@@ -30,9 +30,9 @@ from rareword.pipelines import count_words, job, learn_merges
 from rareword.schemas import merges as merge_files
 from rareword.schemas.errors import RarewordError
 from rareword.transforms import rounds
+from rareword.transforms.elements import one_chunk
 from rareword.transforms.rounds import Control, Rules, Sequences
 from rareword.transforms.words import count_words as count_lines
-from rareword.transforms.words import one_chunk
 
 GOLDEN = json.loads((Path(make_codes.__file__).parent / "codes.json").read_text(encoding="utf-8"))
 NO_LIMIT = 10**9
@@ -57,9 +57,10 @@ def word_table(name: str, data: Path) -> tuple[pa.Array, np.ndarray]:
     columns = CORPORA[name].lines(data)
     text = "".join(f"{line}\n" for lines in columns for line in lines)
     assert make_codes.sha256(text) == GOLDEN["corpora"][name]["text_sha256"], "another text"
-    lines = pa.chunked_array(columns).combine_chunks()
-    table = count_lines(one_chunk(pa.chunked_array([lines])), pa.array([], pa.string()))
-    return one_chunk(table["word"]), table["source_count"].to_numpy()
+    source, target = (pa.array(lines, pa.string()) for lines in [*columns, []][:2])
+    table = count_lines(source, target)
+    counts = table["source_count"].to_numpy() + table["target_count"].to_numpy()
+    return one_chunk(table["word"]), counts
 
 
 # ---- real corpora ----

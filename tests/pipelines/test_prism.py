@@ -155,6 +155,21 @@ def test_prism_writes_the_bytes_of_fn_api_runner(
     assert contents(output) == contents(expected / name)
 
 
+def test_rounds_used_up_on_prism_end_in_a_sentence_and_go_on_elsewhere(prism, expected, tmp_path):
+    arguments = [*arguments_of(expected)["learn-merges"], "--output", str(tmp_path / "merges")]
+    command = [
+        sys.executable, "-m", "rareword.pipelines.cli", "learn-merges", *arguments,
+        "--max-rounds", "2", "--runner=PrismRunner", f"--prism_location={prism}",
+    ]  # fmt: skip
+    code, messages = run_group(command, JOB_SECONDS)
+    assert code == 1
+    assert "\nrareword learn-merges: 2 rounds were not enough: " in messages
+    assert job.run(learn_merges.JOB, arguments) == 0
+    found, whole = contents(tmp_path / "merges"), contents(expected / "learn-merges")
+    assert found.pop("rounds.json") != whole.pop("rounds.json"), "it went on, not anew"
+    assert found == whole
+
+
 def contents(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
