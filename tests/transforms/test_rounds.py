@@ -7,18 +7,21 @@ import numpy as np
 import oracles
 import pyarrow as pa
 import pytest
+import sharded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
-from rareword.transforms import _kernels, rounds
-from rareword.transforms.rounds import ONE_ROUND, Control, PairCounts, Rules, Sequences
+from rareword.transforms import rounds
+from rareword.transforms.rounds import ONE_ROUND, Control, Rules
 
+RUNS = ["a", "ab", "aab", "</w>", "a</w>"]
 words_with_counts = st.dictionaries(
     st.text("ab", min_size=1, max_size=14)
-    | st.text("abc</w>\U0001f600\u0301", min_size=1, max_size=10),
-    st.integers(1, 60),
+    | st.text("abc</w>\U0001f600\u0301\x00\xa0@", min_size=1, max_size=10)
+    | st.builds(lambda part, times: part * times, st.sampled_from(RUNS), st.integers(1, 40)),
+    st.integers(1, 60) | st.sampled_from([2**31 - 1, 2**31, 2**32 + 1, 2**53 + 1]),
     min_size=1,
     max_size=16,
 )
@@ -32,58 +35,24 @@ schedules = st.builds(
 )
 
 
-def run(words: dict[str, int], rules: Rules, shards: int, control: Control) -> Control:
-    """The graph of `LearnMerges` as a loop."""
-    columns = [list(words)[k::shards] for k in range(shards)]
-    states = [
-        Sequences(
-            *_kernels.base_symbols(
-                pa.array(column, pa.string()), np.array([words[w] for w in column], np.int64)
-            )
-        )
-        for column in columns
-    ]
-    while not control.done:
-        done_before = len(control.merges)
-        states = [rounds.apply_merges(state, control.merges) for state in states]
-        tables = [part for state in states for part in rounds.count_pairs(state, rules.parts)]
-        parts = [
-            rounds.cut_pairs(
-                PairCounts.from_table(rounds.sum_pairs([t for k, t in tables if k == part])),
-                control.threshold,
-                rules,
-            )
-            for part in {key for key, _ in tables}
-        ]
-        control = rounds.choose_threshold(control, parts, rules)
-        if control.done:
-            break
-        tables = [
-            part
-            for state in states
-            for part in rounds.cut_chunks(state, control.active, rules.parts)
-        ]
-        fitted = [
-            rounds.fit_chunks(
-                Sequences.from_table(rounds.sum_chunks([t for k, t in tables if k == part])),
-                control,
-                rules,
-            )
-            for part in {key for key, _ in tables}
-        ]
-        control = rounds.learn(control, fitted, rules)
-        assert len(control.merges) > done_before or control.done, "a round must make progress"
-    return control
+def run(
+    words: dict[str, int], rules: Rules, shards: int, control: Control, threads: int = 1
+) -> Control:
+    counts = np.array(list(words.values()), np.int64)
+    states = sharded.shards_of(pa.array(list(words), pa.string()), counts, shards)
+    return sharded.learn(states, rules, control, threads)
 
 
 def as_pairs(merges: list[Merge]) -> list[tuple[oracles.Symbols, int]]:
     return [((tuple(m.left), tuple(m.right)), m.count) for m in merges]
 
 
-@given(words_with_counts, schedules, st.integers(1, 5))
+@given(words_with_counts, schedules, st.integers(1, 5), st.integers(1, 4))
 @settings(deadline=None, max_examples=400)
-def test_any_schedule_and_any_sharding_learn_the_merges_of_algorithm_1(words, rules, shards):
-    control = run(words, rules, shards, Control())
+def test_any_schedule_and_any_sharding_learn_the_merges_of_algorithm_1(
+    words, rules, shards, threads
+):
+    control = run(words, rules, shards, Control(), threads)
     expected = oracles.learn_bpe(words, rules.merges, rules.min_frequency)
     assert as_pairs(rounds.to_merges(control.merges)) == expected
 
