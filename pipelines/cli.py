@@ -43,7 +43,13 @@ def _set_up_logging() -> None:
     traceback that a local runner logs for an error which `main` is about to print as a sentence.
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
-    unwanted = ("apitools not found", "Resource module is not available", RarewordError.__name__)
+    unwanted = (
+        "apitools not found",
+        "Resource module is not available",
+        "Really starting",
+        "Really destroying",
+        RarewordError.__name__,
+    )
 
     def worth_reading(record: logging.LogRecord) -> bool:
         text = record.getMessage()

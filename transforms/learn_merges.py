@@ -94,7 +94,7 @@ class WordShard:
             begin, end = (table.num_rows * k // part.of for k in (part.number, part.number + 1))
             table = table.slice(begin, end - begin)
             if self.reading.side == "joint":
-                count = pc.add(table["source_count"], table["target_count"])
+                count = _added(table["source_count"], table["target_count"], part.url)
             else:
                 count = table[f"{self.reading.side}_count"]
             keep = pc.greater(count, 0)
@@ -105,6 +105,13 @@ class WordShard:
             column = to_latin_words(column)
         count = pa.concat_arrays(counts) if counts else pa.array([], pa.int64())
         return Sequences(*_kernels.base_symbols(column, count.to_numpy(), self.reading.bytes))
+
+
+def _added(source: pa.ChunkedArray, target: pa.ChunkedArray, url: str) -> pa.ChunkedArray:
+    try:
+        return pc.add_checked(source, target)
+    except pa.ArrowInvalid as error:
+        raise RarewordError(f"{url}: the counts of a word do not fit 64 bits together") from error
 
 
 def plan_shards(urls: Iterable[str], words: str, shards: int, reading: Reading) -> list[WordShard]:
@@ -374,8 +381,9 @@ def last_checkpoint(directory: str) -> list[Merge]:
 def check_finished(control: Control, learn: LearnMerges) -> Sequence[Merge]:
     """The merges of a finished learner; RarewordError if the rounds were used up before."""
     if not control.done:
+        used = "1 round was" if learn.max_rounds == 1 else f"{learn.max_rounds} rounds were"
         raise RarewordError(
-            f"{learn.max_rounds} rounds were not enough: {len(control.merges)} of "
+            f"{used} not enough: {len(control.merges)} of "
             f"{control.limit(learn.rules)} merges are learnt (threshold {control.threshold}). They "
             "are kept: run the same command again to go on from them, or add --max-rounds, or "
             "raise --divide or --max-chunk-symbols"

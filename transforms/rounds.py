@@ -242,15 +242,17 @@ def cut_pairs(part: PairCounts, last_threshold: int, rules: Rules) -> PairCounts
 
 
 def fit_chunks(chunks: Sequences, control: Control, rules: Rules) -> tuple[Sequences, int]:
-    """Cuts a part of the chunk table at T, 2 T, 4 T, ... until it fits its share of the limit.
+    """Cuts a part of the chunk table at ever higher T, until it fits its share of the limit.
 
     Returns the part and the threshold it was cut at. Chunks cut twice are the chunks cut once at
-    the higher threshold, so the learner may raise all parts to the highest T of any.
+    the higher threshold, so the learner may raise all parts to the highest T of any. Steps of a
+    quarter: after a round no pair reaches the last T, so what is cut at a little less is small, and
+    doubling would jump over it and end where the last round did.
     """
     threshold = control.threshold
     best = int(control.active.counts.max(initial=1))
     while threshold < best and len(chunks.symbols) > rules.max_chunk_symbols // rules.parts:
-        threshold = min(best, 2 * threshold)
+        threshold = min(best, threshold + max(threshold // 4, 1))
         chunks = _cut_again(chunks, control, threshold)
     return chunks, threshold
 

@@ -130,7 +130,7 @@ def test_a_job_out_of_rounds_goes_on_with_other_shards_to_the_codes_of_subword_n
     options = {"words": words, "output": f"{tmp_path}/merges", "merges": CORPORA["en-de"].merges}
     with pytest.raises(RarewordError, match="2 rounds were not enough"):
         learn(**options, shards=7, divide=8, max_rounds=2)
-    with pytest.raises(RarewordError, match="1 rounds were not enough"):
+    with pytest.raises(RarewordError, match="1 round was not enough"):
         learn(**options, shards=64, divide=32, parts=3, max_rounds=1)
     learn(**options, shards=1, divide=8, parts=5, max_rounds=6)
     check_codes("en-de", tmp_path / "merges")
