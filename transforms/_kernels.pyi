@@ -1,5 +1,7 @@
 """Types of the C++ extension; see transforms/kernels/."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ UInt8 = NDArray[np.uint8]
 UInt64 = NDArray[np.uint64]
 
 FIRST_MERGED: int
+END_OF_WORD: int
 
 def count_words(
     source: pa.Array, target: pa.Array, threads: int = 1
@@ -56,3 +59,28 @@ class Segmenter:
         cache_bytes: int = ...,
     ) -> None: ...
     def segment(self, lines: pa.Array, threads: int = 1) -> tuple[Int32, Int64, Int64]: ...
+
+class Renderer:
+    def __init__(
+        self,
+        left: Int32,
+        right: Int32,
+        result: Int32,
+        sizes: Int32,
+        split_left: Int32,
+        split_right: Int32,
+        in_vocabulary: UInt8,
+        separator: str,
+        end_symbol: bool,
+        glossary: Callable[[str], list[tuple[str, bool]] | None] | None,
+        cache_bytes: int = ...,
+    ) -> None: ...
+    def render(
+        self,
+        text: bytes,
+        first_line: int = 0,
+        threads: int = 1,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> list[bytes]: ...
+    def render_words(self, words: pa.Array) -> tuple[Int64, UInt8]: ...
