@@ -1,8 +1,8 @@
 """Text to text: lines of words become lines of pieces, as they are printed for people and files.
 
 `BpeRenderer` prints what byte-pair encoding makes of a text, with everything that subword-nmt's
-apply-bpe knows: both versions of codes, a vocabulary outside of which merges are undone, glossaries,
-any separator, dropout. `NgramRenderer` cuts rare words into character n-grams.
+apply-bpe knows: both versions of codes, a vocabulary outside of which merges are undone,
+glossaries, any separator, dropout. `NgramRenderer` cuts rare words into character n-grams.
 """
 
 import re
@@ -153,7 +153,7 @@ class NgramRenderer:
         self._cache: dict[str, str] = {}
 
     def render(self, text: str) -> str:
-        """Lines that end in `\\n`; so does the result's last line, whether the text's does or not."""
+        """Whole lines of text. The result always ends in `\\n`, whether the text does or not."""
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()

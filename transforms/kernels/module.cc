@@ -11,4 +11,5 @@ PYBIND11_MODULE(_kernels, module) {
   rareword::bind_learn(module);
   rareword::bind_segment(module);
   rareword::bind_render(module);
+  rareword::bind_count_text(module);
 }

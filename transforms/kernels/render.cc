@@ -2,8 +2,7 @@
 
 #include <pybind11/stl.h>
 
-#include <cmath>
-#include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -11,10 +10,12 @@
 #include "arrow.h"
 #include "dropout.h"
 #include "kernels.h"
+#include "line_text.h"
 #include "merge_table.h"
 #include "symbols.h"
 #include "tables.h"
 #include "text.h"
+#include "word_records.h"
 
 namespace rareword {
 namespace {
@@ -28,21 +29,17 @@ using Part = std::pair<std::string, bool>;
 using Parts = std::vector<Part>;
 
 // What one thread knows of the words it has seen. Emptied when it is full: what is frequent is soon
-// back.
+// back. Without dropout a word's bytes are its pieces as they are printed; with dropout they are
+// the number of what the glossaries make of it.
 struct RenderCache {
-  StringTable words;
-  std::vector<char> rendered;      // without dropout: the pieces as they are printed
-  std::vector<int64_t> begins{0};  // of word i in `rendered`
-  std::vector<std::optional<Parts>> parts;  // with dropout: what the glossaries make of the word
+  WordRecords words;
+  std::vector<std::optional<Parts>> parts;
   size_t parts_memory = 0;
+  bool random = false;
 
-  size_t memory() const {
-    return words.memory() + rendered.size() + begins.size() * 8 + parts_memory;
-  }
+  size_t memory() const { return words.memory() + parts_memory; }
   void clear() {
     words.clear();
-    rendered.clear();
-    begins.assign(1, 0);
     parts.clear();
     parts_memory = 0;
   }
@@ -83,25 +80,16 @@ class Renderer {
   py::list render(const py::bytes& text, int64_t first_line, int threads, double dropout,
                   uint64_t seed) {
     const std::string_view all = text;
-    threads = std::max(threads, 1);
-    std::vector<std::string> outs(threads);
+    std::vector<std::string> outs;
     {
       const py::gil_scoped_release release;
-      // Cut at the line ends next to equal shares.
-      std::vector<size_t> cuts{0};
-      std::vector<int64_t> lines{first_line};
-      for (int t = 1; t <= threads; ++t) {
-        const size_t share = std::max(cuts.back(), all.size() * t / threads);
-        const size_t end = share == all.size() ? share : all.find('\n', share);
-        cuts.push_back(end == std::string_view::npos ? all.size() : std::min(end + 1, all.size()));
-        lines.push_back(lines.back() +
-                        std::count(all.begin() + cuts[t - 1], all.begin() + cuts[t], '\n'));
-      }
-      in_parallel(threads, threads, [&](int, int64_t begin, int64_t end) {
+      const LineShares shares(all, first_line, std::max(threads, 1));
+      outs.resize(shares.size());
+      in_parallel(shares.size(), shares.size(), [&](int, int64_t begin, int64_t end) {
         const Borrowed borrowed(*this);
         for (int64_t t = begin; t < end; ++t) {
           Work work(*borrowed.cache, dropout, seed);
-          add_lines(all.substr(cuts[t], cuts[t + 1] - cuts[t]), lines[t], work, outs[t]);
+          add_lines(shares.text(t), shares.first_line(t), work, outs[t]);
         }
       });
     }
@@ -123,7 +111,7 @@ class Renderer {
       const Borrowed borrowed(*this);
       Work work(*borrowed.cache, 0, 0);
       for (int64_t row = 0; row < column.rows(); ++row) {
-        add_word(column[row], row, 0, work, out);
+        add_word(column[row], hash_bytes(column[row]), row, 0, work, out);
         offsets.push_back(static_cast<int64_t>(out.size()));
       }
     }
@@ -132,6 +120,13 @@ class Renderer {
   }
 
  private:
+  static constexpr size_t kWaiting = 32;
+  struct Waiting {
+    std::string_view word;
+    uint64_t hash;
+    size_t at;
+  };
+
   // Buffers of one thread.
   struct Work {
     Work(RenderCache& cache_, double dropout, uint64_t seed)
@@ -142,6 +137,7 @@ class Renderer {
     std::vector<int32_t> symbols;
     std::vector<std::pair<int32_t, bool>> pending;
     std::string word;
+    Waiting waiting[kWaiting];
   };
 
   // A cache for as long as a thread runs; caches outlive the call.
@@ -183,62 +179,67 @@ class Renderer {
   }
 
   void add_lines(std::string_view text, int64_t line, Work& work, std::string& out) const {
-    constexpr std::string_view kStripped = "\r\n ";
     out.reserve(text.size() + text.size() / 2);
-    for (size_t begin = 0; begin < text.size(); ++line) {
-      const size_t found = text.find('\n', begin);
-      const size_t end = found == std::string_view::npos ? text.size() : found + 1;
-      const size_t first = std::min(text.find_first_not_of(kStripped, begin), end);
-      size_t last = end;  // one past the last word
-      while (last > first && kStripped.find(text[last - 1]) != std::string_view::npos) --last;
-      out.append(text, begin, first - begin);
+    for_each_line(text, [&](const Line& found) {
       if (work.draws.active()) work.draws.begin_line(line);
+      out += found.before;
+      // Words wait a little, until what the cache knows of them has come from memory.
       bool inner = false;
-      for_each_word(text.substr(first, last - first), [&](std::string_view word, size_t at) {
-        if (inner) out += ' ';
-        inner = true;
-        add_word(word, line, first - begin + at, work, out);
+      size_t waiting = 0;
+      const auto finish = [&] {
+        for (size_t k = 0; k < waiting; ++k) work.cache.words.fetch_record(work.waiting[k].hash);
+        for (size_t k = 0; k < waiting; ++k) {
+          if (inner) out += ' ';
+          inner = true;
+          const Waiting& next = work.waiting[k];
+          add_word(next.word, next.hash, line, found.before.size() + next.at, work, out);
+        }
+        waiting = 0;
+      };
+      for_each_word(found.words, [&](std::string_view word, size_t at) {
+        const uint64_t hash = hash_bytes(word);
+        work.cache.words.fetch_slot(hash);
+        work.waiting[waiting++] = {word, hash, at};
+        if (waiting == kWaiting) finish();
       });
-      out.append(text, last, end - last);
-      begin = end;
-    }
+      finish();
+      out += found.after;
+      ++line;
+    });
   }
 
   // `row` and `byte` say where the word stands, for errors.
-  void add_word(std::string_view word, int64_t row, size_t byte, Work& work,
+  void add_word(std::string_view word, uint64_t hash, int64_t row, size_t byte, Work& work,
                 std::string& out) const {
     RenderCache& cache = work.cache;
     const bool random = work.draws.active();
     if (random && glossary_.is_none()) {
-      bool first = true;
-      add_pieces(word, row, byte, work, first, out);
+      add_parts(word, std::nullopt, row, byte, work, out);
       return;
     }
-    if (cache.memory() > static_cast<size_t>(cache_bytes_) || random == cache.parts.empty())
-      cache.clear();  // full, or filled by a call with other ideas about dropout
-    bool is_new = false;
-    const int64_t id = cache.words.add(word, hash_bytes(word), is_new);
-    if (is_new) {
-      try {
-        if (random) {
-          cache.parts.push_back(parts_of(word, row, byte));
-          cache.parts_memory += sizeof(Parts) + 3 * word.size();
-        } else {
-          work.word.clear();
-          add_parts(word, glossary_.is_none() ? std::nullopt : parts_of(word, row, byte), row, byte,
-                    work, work.word);
-          cache.rendered.insert(cache.rendered.end(), work.word.begin(), work.word.end());
-          cache.begins.push_back(static_cast<int64_t>(cache.rendered.size()));
-        }
-      } catch (...) {
-        cache.clear();  // the word has no pieces and must not be found again
-        throw;
-      }
+    if (cache.memory() > static_cast<size_t>(cache_bytes_) || cache.random != random) {
+      cache.clear();  // full, or filled by calls with other ideas about dropout
+      cache.random = random;
     }
-    if (random)
-      add_parts(word, cache.parts[id], row, byte, work, out);
-    else
-      out.append(cache.rendered.data() + cache.begins[id], cache.begins[id + 1] - cache.begins[id]);
+    const WordRecords::Record* record = cache.words.find(word, hash);
+    if (record == nullptr && random) {
+      const size_t number = cache.parts.size();
+      cache.parts.push_back(parts_of(word, row, byte));
+      cache.parts_memory += sizeof(Parts) + 3 * word.size();
+      record = cache.words.add(word, hash, {reinterpret_cast<const char*>(&number), sizeof number});
+    } else if (record == nullptr) {
+      work.word.clear();
+      add_parts(word, glossary_.is_none() ? std::nullopt : parts_of(word, row, byte), row, byte,
+                work, work.word);
+      record = cache.words.add(word, hash, work.word);
+    }
+    if (random) {
+      size_t number;
+      memcpy(&number, record->value().data(), sizeof number);
+      add_parts(word, cache.parts[number], row, byte, work, out);
+    } else {
+      out += record->value();
+    }
   }
 
   std::optional<Parts> parts_of(std::string_view word, int64_t row, size_t byte) const {
