@@ -27,8 +27,7 @@ DEVICES = ("/dev/", "/proc/")
 
 def run(argv: Sequence[str]) -> int:
     """Runs a command. Returns the exit code; errors are RarewordError."""
-    parser = argument_parser()
-    options = parser.parse_args(argv)
+    options = argument_parser().parse_args([_as_utf8(argument) for argument in argv])
     problem = _problem(options)
     if problem:
         options.parser.error(problem)
@@ -261,6 +260,14 @@ def _problem(options: argparse.Namespace) -> str | None:
         "vocabulary": "vocabularies" in given and inputs != outputs,
     }
     return next((text for text, found in problems.items() if found), None)
+
+
+def _as_utf8(argument: str) -> str:
+    """An argument as UTF-8, whatever the locale says; as it is if it is something else."""
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError:
+        return argument
 
 
 def _is_utf8(text: str) -> bool:

@@ -139,7 +139,7 @@ def read_vocabulary(blocks: Iterable[Block], threshold: int | None) -> set[str]:
 
 
 def _lines(block: Block) -> list[str]:
-    return [line.strip("\r ") for line in block.decode().split("\n")]
+    return [line.rstrip("\r ").lstrip(" ") for line in block.decode().split("\n")]
 
 
 def _word_and_count(line: str, name: str, number: int) -> tuple[str, int]:

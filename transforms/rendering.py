@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.merges import Codes, Symbol
+from rareword.schemas.merges import Codes
 from rareword.transforms import _kernels
 
 SEPARATOR = "@@"
@@ -41,26 +41,36 @@ class BpeRenderer:
         glossaries: Sequence[str] = (),
         cache_bytes: int = 256 << 20,
     ) -> None:
-        symbols: dict[Symbol, int] = {}  # those of more than one character
+        numbers: dict[tuple[str, bool], int] = {}
+        symbols: list[str] = []  # the texts of those of more than one character
 
-        def number(symbol: Symbol) -> int:
-            if len(symbol.text) == 1:
-                return 2 * ord(symbol.text) + symbol.final
-            if not symbol.text:
-                return _kernels.END_OF_WORD
-            return symbols.setdefault(symbol, _kernels.FIRST_MERGED + len(symbols))
+        def number(symbol: tuple[str, bool]) -> int:
+            found = numbers.get(symbol)
+            if found is None:
+                text, final = symbol
+                if len(text) == 1:
+                    found = 2 * ord(text) + final
+                elif not text:
+                    found = _kernels.END_OF_WORD
+                else:
+                    found = _kernels.FIRST_MERGED + len(symbols)
+                    symbols.append(text)
+                numbers[symbol] = found
+            return found
 
-        merges = np.array(
-            [[number(m.left), number(m.right), number(m.result)] for m in codes.merges], np.int32
-        ).reshape(-1, 3)
+        rows = []
+        for merge in codes.merges:
+            left, right = merge.left, merge.right
+            made = left.text + right.text, right.final
+            rows.append((number(left), number(right), number(made)))
+        merges = np.array(rows, np.int32).reshape(-1, 3)
         splits = np.full((len(symbols), 2), _UNKNOWN, np.int32)
-        for left, right, result in reversed(merges.tolist()):  # the first one holds
-            if result >= _kernels.FIRST_MERGED:
-                splits[result - _kernels.FIRST_MERGED] = left, right
-        sizes = [len(symbol.text.encode()) for symbol in symbols]
+        later = merges[merges[:, 2] >= _kernels.FIRST_MERGED][::-1]
+        splits[later[:, 2] - _kernels.FIRST_MERGED] = later[:, :2]  # the first one holds
+        sizes = [len(text.encode()) for text in symbols]
         inside = [
-            (symbol.text + separator in vocabulary) + 2 * (symbol.text in vocabulary)
-            for symbol in symbols
+            (text + separator in vocabulary) + 2 * (text in vocabulary)
+            for text in symbols
             if vocabulary is not None
         ]
         self._kernel = _kernels.Renderer(
@@ -131,6 +141,8 @@ def _glossary(glossaries: Sequence[str]) -> Callable[[str], Parts | None]:
         return [part for part in parts if part[0]]
 
     def take_apart(word: str) -> Parts | None:
+        if not any(pattern.search(word) for pattern in patterns):  # most words, quickly
+            return None
         parts = [(word, False)]
         for pattern in patterns:
             parts = [piece for text, whole in parts for piece in cut(text, whole, pattern)]

@@ -1,6 +1,5 @@
 """`rareword subword-nmt` against the installed subword-nmt 0.3.8, command by command."""
 
-import collections
 import gzip
 import io
 import os
@@ -11,10 +10,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-import oracles
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
@@ -191,46 +187,6 @@ def test_a_bad_dictionary_is_a_sentence(rareword, line, message) -> None:
     assert os.listdir() == ["words"]
 
 
-@given(st.text("ab</w>\r\u2028\u00a0\t \n", max_size=60))
-@settings(max_examples=60)
-def test_marks_and_white_space_in_text_are_ordinary_and_codes_can_be_read(text: str) -> None:
-    from rareword.schemas import merges as merge_files
-    from rareword.transforms import plain_text
-
-    table = plain_text.count_words([plain_text.Block(text.encode(), "text", 0)])
-    words = oracles.count_words(line.strip("\r\n ") for line in text.split("\n"))
-    assert dict(zip(table.words.to_pylist(), table.counts.tolist(), strict=True)) == words
-    assert table.words.to_pylist() == list(words)
-    merges = plain_text.learn_merges([table], 30, 1)
-    written = merge_files.to_codes(merges)
-    found = merge_files.from_codes(written, "codes").merges
-    assert [(m.left, m.right) for m in found] == [(m.left, m.right) for m in merges]
-    # Algorithm 1 on words that are cut where a symbol would end in `</w>` or hold a return.
-    parts: collections.Counter[oracles.Symbols] = collections.Counter()
-    for word, count in words.items():
-        begin = 0
-        symbols = oracles.characters(word)
-        for i in range(1, len(word) + 1):
-            if i == len(word) or "\r" in word[i - 1 : i + 1] or (word[: i + 1].endswith("</w>")):
-                parts[symbols[begin:i]] += count
-                begin = i
-    expected = []
-    while len(expected) < 30:
-        pairs: collections.Counter[oracles.Symbols] = collections.Counter()
-        for part, count in parts.items():
-            for i in range(len(part) - 1):
-                pairs[part[i : i + 2]] += count
-        if not pairs:
-            break
-        best = max(pairs, key=lambda p: (pairs[p], [oracles.printed(s) for s in p]))
-        expected.append((best, pairs[best]))
-        merged: collections.Counter[oracles.Symbols] = collections.Counter()
-        for part, count in parts.items():
-            merged[oracles.merge_pair(part, best)] += count
-        parts = merged
-    assert [((m.left, m.right), m.count) for m in merges] == expected
-
-
 # ---- apply-bpe ----
 
 
@@ -362,7 +318,7 @@ def test_bad_codes_are_a_sentence(rareword, text, message) -> None:
 
 def test_a_vocabulary_may_hold_what_text_holds(rareword, codes) -> None:
     """subword-nmt: ValueError at U+2028, at a blank line; a tab is ordinary."""
-    text = "lo\u2028w lo\u2028w\n\t\t x\ty\n"
+    text = "lo\u2028w lo\u2028w\n\t\t x\ty q\r z\n"
     pieces = rareword("apply-bpe", "-c", "codes", text=text)
     Path("vocabulary").write_bytes(rareword("get-vocab", text=pieces) + b"\n\r\n")
     options = ("apply-bpe", "-c", "codes", "--vocabulary", "vocabulary")
@@ -473,16 +429,18 @@ def test_devices_and_links_are_written_through(rareword, codes) -> None:
     writer.wait()
 
 
+def test_the_locale_does_not_matter(rareword, codes) -> None:
+    """Files and arguments are UTF-8 always."""
+    Path("text").write_text(TEXT, "utf-8")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "rareword.pipelines.cli", "subword-nmt", "apply-bpe"]
+    options = ["-c", "codes", "-i", "text", "-s", "￭", "--glossaries", "жу"]
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, check=True)
+    expected = peer_pieces(TEXT, codes, separator="￭", glossaries=["жу"])
+    assert done.stdout.decode() == expected
+
+
 # ---- get-vocab and learn-joint-bpe-and-vocab ----
-
-
-@given(st.text("abcé\t\u00a0 \n", max_size=80), st.integers(1, 4))
-@settings(max_examples=60)
-def test_vocabularies_are_those_of_subword_nmt(text: str, threads: int) -> None:
-    from rareword.transforms import plain_text
-
-    table = plain_text.count_words([plain_text.Block(text.encode(), "text", 0)], threads)
-    assert b"".join(table.lines()).decode() == peer_vocabulary(text)
 
 
 @pytest.mark.parametrize("separator", ["@@", "￭"])

@@ -150,6 +150,13 @@ def test_undoing_the_end_of_a_word_in_version_0_1() -> None:
     assert render(BpeRenderer(codes(pairs, (0, 1)), vocabulary={"x"}), "und\n") == "u@@ n@@ d\n"
 
 
+def test_a_last_piece_without_the_end_of_a_word_is_undone_like_any_other() -> None:
+    pairs: list[Symbols] = [(("u", False), ("n", False)), (("un", False), ("d", False))]
+    peer = BPE(io.StringIO(printed_codes(pairs)), vocab={"x"})
+    assert peer.process_line("und\n") == "und\n"
+    assert render(BpeRenderer(codes(pairs, (0, 1)), vocabulary={"x"}), "und\n") == "u@@ n@@ d\n"
+
+
 def test_codes_of_fastbpe_end_words_as_version_0_2_does() -> None:
     from rareword.schemas.merges import from_codes
 
@@ -265,6 +272,13 @@ def test_what_subword_nmt_gets_wrong_in_glossaries(glossaries, word, theirs, our
     assert peer.segment_tokens([word]) == theirs.split(" ")
     rendered = render(BpeRenderer(codes(pairs), glossaries=glossaries), f"{word} q")
     assert rendered == f"{ours} q"
+
+
+def test_what_a_glossary_finds_by_its_surroundings_stays_whole() -> None:
+    peer = BPE(io.StringIO("#version: 0.2\nq q\n"), glossaries=["(?<=x)US"])
+    assert peer.segment("xUSA US") == "x@@ U@@ S@@ A U@@ S"
+    ours = BpeRenderer(codes([]), glossaries=["(?<=x)US"])
+    assert render(ours, "xUSA US") == "x@@ US@@ A U@@ S"
 
 
 def test_a_glossary_that_is_no_regular_expression_is_named() -> None:
