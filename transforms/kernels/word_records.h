@@ -39,7 +39,7 @@ class WordRecords {
   // The record of a word or null; valid until the next `add`.
   Record* find(std::string_view word, uint64_t hash) {
     for (size_t at = hash >> shift_; slots_[at].used; at = (at + 1) & (slots_.size() - 1))
-      if (slots_[at].hash == hash && record(slots_[at].begin)->word() == word)
+      if (slots_[at].hash == hash && same(record(slots_[at].begin)->word(), word))
         return record(slots_[at].begin);
     return nullptr;
   }
@@ -80,6 +80,13 @@ class WordRecords {
     uint64_t begin = 0;
     bool used = false;
   };
+
+  // Most words are short, and two loads beat a call of memcmp.
+  static bool same(std::string_view a, std::string_view b) {
+    if (a.size() != b.size()) return false;
+    if (a.size() > 8) return memcmp(a.data(), b.data(), a.size()) == 0;
+    return short_word(a.data(), a.size()) == short_word(b.data(), b.size());
+  }
 
   Record* record(size_t begin) { return reinterpret_cast<Record*>(records_.data() + begin); }
 
