@@ -218,6 +218,15 @@ def test_an_incomplete_vocabulary_against_plain_python(train, text, vocabulary) 
     assert ours == expected(text, pairs, vocabulary=vocabulary)
 
 
+def test_a_bare_end_of_a_word_in_version_0_2_joins_nothing() -> None:
+    """What hand-made codes may hold: `ab</w>` joined with `</w>` would be itself."""
+    end = ("", True)
+    pairs: list[Symbols] = [(("ab", True), end), (end, ("ab", True)), (("a", False), ("b", True))]
+    assert render(BpeRenderer(codes(pairs)), "ab") == "ab"
+    for version in ((0, 1), (0, 2)):
+        assert render(BpeRenderer(codes(pairs, version), vocabulary={"x"}), "ab") == "a@@ b"
+
+
 def test_an_empty_vocabulary_leaves_characters() -> None:
     pairs = merges_of("low low lower")
     written = io.StringIO("#version: 0.2\n" + printed_codes(pairs))

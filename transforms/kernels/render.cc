@@ -69,10 +69,14 @@ class Renderer {
       throw py::value_error("sizes and splits differ in length");
     if (in_vocabulary.size() != 0 && in_vocabulary.size() != sizes.size())
       throw py::value_error("in_vocabulary must be empty or as long as sizes");
+    // Parts are shorter than the whole, or one of them is the mark of a word's end.
+    const auto limit = kFirstMerged + static_cast<int32_t>(sizes_.size());
     for (size_t s = 0; s < sizes_.size(); ++s) {
-      if (split_left_[s] < 0) continue;
-      if (size_of(split_left_[s]) + size_of(split_right_[s]) != sizes_[s])
-        throw py::value_error("symbol " + std::to_string(s) + ": its parts are not as long as it");
+      const int32_t a = split_left_[s], b = split_right_[s], whole = kFirstMerged + static_cast<int32_t>(s);
+      if (a < 0) continue;
+      if (b < 0 || a >= limit || b >= limit || a == whole || b == whole ||
+          size_of(a) + size_of(b) != sizes_[s])
+        throw py::value_error("symbol " + std::to_string(s) + " cannot be split so");
     }
   }
 
