@@ -65,7 +65,7 @@ class BpeRenderer:
             rows.append((number(left), number(right), number(made)))
         merges = np.array(rows, np.int32).reshape(-1, 3)
         splits = np.full((len(symbols), 2), _UNKNOWN, np.int32)
-        # A symbol joined with a bare `</w>` may be itself again: nothing that it could be split into.
+        # A symbol joined with a bare `</w>` may be itself again: no way to split it.
         makes = (merges[:, 2] >= _kernels.FIRST_MERGED) & (merges[:, :2] != merges[:, 2:]).all(1)
         later = merges[makes][::-1]
         splits[later[:, 2] - _kernels.FIRST_MERGED] = later[:, :2]  # the first one holds

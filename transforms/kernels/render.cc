@@ -47,8 +47,8 @@ struct RenderCache {
 
 class Renderer {
  public:
-  // left, right, result: the merges by rank, as symbol ids. For the symbol kFirstMerged + s, sizes[s]
-  // is the number of its bytes, (split_left[s], split_right[s]) what it is split into when the
+  // left, right, result: the merges by rank, as symbol ids. For the symbol kFirstMerged + s,
+  // sizes[s] is the number of its bytes, (split_left[s], split_right[s]) what it is split into when the
   // vocabulary lacks it (-1: nothing), and in_vocabulary[s] has bit 0 set if the vocabulary has it
   // before other pieces of its word and bit 1 if as the last one; an empty in_vocabulary is no
   // filter. glossary: None, or a function from a word to None (nothing in it is kept) or its parts.
@@ -72,7 +72,8 @@ class Renderer {
     // Parts are shorter than the whole, or one of them is the mark of a word's end.
     const auto limit = kFirstMerged + static_cast<int32_t>(sizes_.size());
     for (size_t s = 0; s < sizes_.size(); ++s) {
-      const int32_t a = split_left_[s], b = split_right_[s], whole = kFirstMerged + static_cast<int32_t>(s);
+      const auto whole = kFirstMerged + static_cast<int32_t>(s);
+      const int32_t a = split_left_[s], b = split_right_[s];
       if (a < 0) continue;
       if (b < 0 || a >= limit || b >= limit || a == whole || b == whole ||
           size_of(a) + size_of(b) != sizes_[s])
