@@ -90,9 +90,9 @@ void bind_count_text(py::module_& module) {
       .def(py::init<>())
       .def("add", &TextCounter::add, py::arg("text"), py::arg("first_line") = 0,
            py::arg("threads") = 1,
-           "Counts the words (split at U+0020) of whole lines; `\\r`, `\\n` and spaces at both "
-           "ends of a line belong to no word.\n\nRaises ValueError naming row and byte for text that is "
-           "not UTF-8; the counter is of no use then.")
+           "Counts the words (split at U+0020) of whole lines; `\\r`, `\\n` and spaces at their "
+           "ends belong to no word.\n\nRaises ValueError naming row and byte for text that is not "
+           "UTF-8; the counter is of no use then.")
       .def_property_readonly("memory", &TextCounter::memory, "Bytes that the words take here.")
       .def("words", &TextCounter::words,
            "(offsets int64, bytes uint8, counts int64) of the words.");

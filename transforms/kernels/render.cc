@@ -48,8 +48,8 @@ struct RenderCache {
 class Renderer {
  public:
   // left, right, result: the merges by rank, as symbol ids. For the symbol kFirstMerged + s,
-  // sizes[s] is the number of its bytes, (split_left[s], split_right[s]) what it is split into when the
-  // vocabulary lacks it (-1: nothing), and in_vocabulary[s] has bit 0 set if the vocabulary has it
+  // sizes[s] is the number of its bytes and (split_left[s], split_right[s]) what it is split into
+  // when the vocabulary lacks it (-1: nothing). in_vocabulary[s] has bit 0 set if it has the symbol
   // before other pieces of its word and bit 1 if as the last one; an empty in_vocabulary is no
   // filter. glossary: None, or a function from a word to None (nothing in it is kept) or its parts.
   Renderer(const Array<int32_t>& left, const Array<int32_t>& right, const Array<int32_t>& result,
