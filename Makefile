@@ -45,10 +45,10 @@ format: $(INSTALLED)
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
 
-# Beside the peers, in one run: make bench TEXT=FILE
+# All tables of docs/benchmarks.md beside the peers, in one run: make bench TEXT=FILE
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/segmentation.py --text "$(TEXT)"
+	$(BIN)/python benchmarks/segmentation.py all --text "$(TEXT)" --json build/bench.json
 
 clean:
-	rm -rf build dist $(VENV) *.egg-info transforms/*.so
+	rm -rf build dist $(VENV) benchmarks/.peers *.egg-info transforms/*.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

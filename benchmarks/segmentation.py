@@ -1,152 +1,414 @@
-"""Count, learn and segment beside their peers, in one run on one text.
+"""Count, learn and segment beside their peers, and the jobs beside the kernels.
 
-    python benchmarks/segmentation.py --text FILE [--megabytes 30] [--json OUT]
+    python benchmarks/segmentation.py TABLE --text FILE [--json FILE]
 
-CPU seconds of one thread, medians of three; printed as ratios, since timings differ by machine.
-The peers are what the dev extra installs: pyarrow, Python's Counter and subword-nmt 0.3.8. All of
-them see the same lines, and the merges and the pieces must be equal before a figure is printed.
+TABLE is count, learn, segment, threads, jobs, memory, scale or all; `show` prints the tables of an
+earlier run from its JSON file. docs/benchmarks.md says what each table measures.
+
+Every contestant is a process of its own that prepares itself and then waits (contestants.py); the
+driver lets one after the other do its work once, and goes round again. So all of them see the same
+load, and medians are of interleaved repeats. Ratios count, since timings differ by machine.
 """
 
 import argparse
 import collections
 import contextlib
-import io
-import json
-import statistics
-import time
-from collections.abc import Callable
+import dataclasses
+import datetime
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
+from contestants import HERE, Contestant, Row, compete, prepare_peers
+from report import differing, show
+from texts import Text, cut_text, write_corpus
 
-from rareword.schemas import merges as merge_files
-from rareword.schemas.vocabulary import Vocabulary
-from rareword.transforms import _kernels, rounds, segmenters, segmenting, words
+from rareword.schemas import manifest, storage
 
-REPEATS = 3
-SLOW_PEER_LINES = 40_000
-"""Lines that subword-nmt segments; its speed is per line, its cache is its own."""
-
-
-def read_lines(path: str, megabytes: float) -> pa.Array:
-    """Whole lines of about so many megabytes; white space that Python splits at becomes a space."""
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
-        text = stream.read(int(megabytes * 1e6))
-    lines = text[: text.rfind("\n")].split("\n")
-    return pa.array([" ".join(line.split()) for line in lines], pa.string())
+SAMPLE_MB = 5.0
+"""What subword-nmt segments, and rareword beside it: its speed does not grow with more."""
+TEXTBOOK_MB = 20.0
+"""What the textbook pipeline counts."""
+LEARN_TYPES, LEARN_MERGES = 65_000, 10_000
+"""What subword-nmt learns; it takes half a minute."""
 
 
-def cpu_seconds(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
-    """Median CPU time of this process, and the last result."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        result = work()
-        times.append(time.process_time() - start)
-    return statistics.median(times), result
+# ---- the tables ----
 
 
-def count(lines: pa.Array) -> tuple[dict[str, float], pa.Table]:
-    none, texts = pa.array([], pa.string()), lines.to_pylist()
-    ours, table = cpu_seconds(lambda: words.count_words(lines, none))
-    arrow, found = cpu_seconds(lambda: pc.value_counts(pc.split_pattern(lines, " ").flatten()))
-    plain, counter = cpu_seconds(
-        lambda: collections.Counter(word for line in texts for word in line.split())
+@dataclasses.dataclass
+class Bench:
+    """One run: its options, its folder, its peers."""
+
+    options: argparse.Namespace
+    work: Path
+    python: Path | None
+    learnt: float = 0.0
+    """Megabytes of text that the models in the folder were learnt from."""
+
+    def text(self, megabytes: float, repeat: bool = False) -> Text:
+        """The beginning of the given text."""
+        name = self.file(f"{megabytes:g}.txt")
+        return cut_text(self.options.text, megabytes, Path(name), repeat)
+
+    def corpus(self, text: Text) -> str:
+        directory = Path(text.path).with_suffix(".corpus")
+        shutil.rmtree(directory, ignore_errors=True)
+        return write_corpus(text, directory)
+
+    def compete(self, contestants: Sequence[Contestant]) -> list[Row]:
+        return compete(contestants, self.python, self.options.repeats)
+
+    def once(self, contestant: Contestant) -> Row:
+        """One repeat: to prepare others, or where a run is long."""
+        return compete([contestant], self.python, 1)[0]
+
+    def file(self, name: str) -> str:
+        return str(self.work / name)
+
+
+def count_table(bench: Bench) -> list[Row]:
+    text = bench.text(bench.options.megabytes or 150)
+
+    def row(name: str, task: str, peer: bool = True, **arguments: Any) -> Contestant:
+        arguments["text"] = text.path
+        return Contestant(name, task, arguments, text.megabytes, same="sha256", peer=peer)
+
+    return bench.compete(
+        [
+            row("rareword", "count_words", peer=False),
+            row("pyarrow, space", "pyarrow_words", split="split_pattern"),
+            row("pyarrow, ASCII white space", "pyarrow_words", split="ascii_split_whitespace"),
+            row("pyarrow, Unicode white space", "pyarrow_words", split="utf8_split_whitespace"),
+            row("polars", "polars_words"),
+            row("Counter + split", "counter_words"),
+        ]
     )
-    expected = {word: n for word, n in counter.items() if word}
-    assert dict(zip(table["word"].to_pylist(), table["source_count"].to_pylist(), strict=True)) == (
-        expected
-    )
-    assert len(found) - 1 <= len(expected) <= len(found)
-    return {
-        "rareword": ours,
-        "pyarrow split + value_counts": arrow,
-        "Counter + split": plain,
-    }, table
 
 
-def learn(table: pa.Table, merges: int) -> tuple[dict[str, float], list[merge_files.Merge]]:
-    column, counts = words.one_chunk(table["word"]), table["source_count"].to_numpy()
-    none = np.empty(0, np.int32)
+def _learners(bench: Bench, text: Text) -> list[Contestant]:
+    """Each leaves its model in a file of its own, for segmenting."""
+    arguments = {"text": text.path, "merges": bench.options.merges}
 
-    def ours() -> rounds.PairCounts:
-        base = _kernels.base_symbols(column, counts)
-        return rounds.PairCounts(*_kernels.learn_merges(*base, none, none, merges, 2))
+    def row(name: str, task: str, **more: Any) -> Contestant:
+        return Contestant(name, task, {**arguments, **more}, text.megabytes, peer="model" in more)
 
-    dictionary = "".join(
-        f"{word} {n}\n" for word, n in zip(column.to_pylist(), counts.tolist(), strict=True)
-    )
-
-    def peer() -> str:
-        out = io.StringIO()
-        with contextlib.redirect_stderr(io.StringIO()):  # its progress bar
-            learn_bpe(io.StringIO(dictionary), out, merges, is_dict=True)
-        return out.getvalue()
-
-    fast, pairs = cpu_seconds(ours)
-    slow, codes = cpu_seconds(peer, 1)
-    learnt = rounds.to_merges(pairs)
-    assert merge_files.to_codes(learnt) == codes, "the merges differ from subword-nmt's"
-    return {"rareword": fast, "subword-nmt": slow}, learnt
+    return [
+        row("rareword", "count_and_learn", codes=bench.file("codes.txt")),
+        row("HF tokenizers", "tokenizers_train", model=bench.file("tokenizers.json")),
+        row("sentencepiece", "sentencepiece_train", model=bench.file("sentencepiece")),
+        row("YouTokenToMe", "youtokentome_train", model=bench.file("youtokentome")),
+    ]
 
 
-def segment(lines: pa.Array, table: pa.Table, merges: list[merge_files.Merge]) -> dict[str, float]:
-    """Seconds for the lines that subword-nmt takes too; the warm figure has every word cached."""
-    few = lines.slice(0, SLOW_PEER_LINES)
-    bpe = segmenters.BpeSegmenter(merges)
-    column, counts = words.one_chunk(table["word"]), table["source_count"].to_numpy()
-    zeros = np.zeros(len(counts), np.int64)
-    pieces = segmenting.count_pieces(
-        column.cast(pa.string()), {"source": counts, "target": zeros},
-        {"source": bpe, "target": bpe},
+def learn_table(bench: Bench) -> list[Row]:
+    text = bench.text(bench.options.megabytes or 50)
+    with open(text.path, encoding="utf-8", newline="\n") as lines:
+        counts = collections.Counter(word for line in lines for word in line.split())
+    table = Path(bench.file("words.txt"))
+    with open(table, "w", encoding="utf-8", newline="\n") as out:
+        out.writelines(f"{word} {count}\n" for word, count in counts.most_common(LEARN_TYPES))
+    arguments = {"words": str(table), "merges": min(LEARN_MERGES, bench.options.merges)}
+    size, base = table.stat().st_size / 1e6, "rareword, word table"
+    alone = [
+        Contestant(base, "learn", arguments, size, base, "codes"),
+        Contestant(
+            "subword-nmt, word table", "subword_nmt_learn", arguments, size, base, "codes", True
+        ),
+    ]
+    rows = bench.compete(_learners(bench, text))
+    bench.learnt = text.megabytes
+    return rows + bench.compete(alone)
+
+
+def segment_table(bench: Bench) -> list[Row]:
+    text = bench.text(bench.options.megabytes or 50)
+    few = cut_text(text.path, min(SAMPLE_MB, text.megabytes), Path(bench.file("sample.txt")))
+    if bench.learnt != text.megabytes:
+        for learner in _learners(bench, text):
+            bench.once(learner)  # a peer that fails here fails below too, and is told there
+    codes = bench.file("codes.txt")
+
+    def ours(name: str, text: Text, **more: Any) -> Contestant:
+        arguments = {"text": text.path, "codes": codes, **more}
+        return Contestant(name, "segment", arguments, text.megabytes, name)
+
+    def peer(name: str, task: str, **more: Any) -> Contestant:
+        return Contestant(
+            name, task, {"text": text.path, **more}, text.megabytes, "rareword, cold", peer=True
+        )
+
+    return bench.compete(
+        [
+            ours("rareword, cold", text, pieces=True),
+            ours("rareword, warm", text, warm=True),
+            peer("HF tokenizers", "tokenizers_encode", model=bench.file("tokenizers.json")),
+            peer("sentencepiece", "sentencepiece_encode", model=bench.file("sentencepiece")),
+            peer("YouTokenToMe", "youtokentome_encode", model=bench.file("youtokentome")),
+            dataclasses.replace(peer("fastBPE", "fastbpe_apply", codes=codes), same="sha256"),
+            ours("rareword, cold, sample", few, pieces=True),
+            Contestant(
+                "subword-nmt, sample", "subword_nmt_apply", {"text": few.path, "codes": codes},
+                few.megabytes, "rareword, cold, sample", "sha256", True,
+            ),
+        ]
     )  # fmt: skip
-    vocabulary: Vocabulary = segmenters.build_vocabularies(
-        pieces, segmenters.VocabularyRules(joint=True)
-    ).source
-    peer = BPE(io.StringIO(merge_files.to_codes(merges)))
-    texts = few.to_pylist()
-    cold, encoded = cpu_seconds(lambda: bpe.encoder(vocabulary).encode(few))
-    setup, encoder = cpu_seconds(lambda: bpe.encoder(vocabulary))
-    encoder.encode(few)
-    warm, _ = cpu_seconds(lambda: encoder.encode(few))
-    slow, expected = cpu_seconds(lambda: [peer.process_line(line) for line in texts], 1)
-    bounds = encoded.offsets.tolist()
-    shown = vocabulary.display(encoded.ids.tolist())
-    assert all(
-        " ".join(shown[a:b]) == line
-        for a, b, line in zip(bounds, bounds[1:], expected, strict=False)
-    ), "the pieces differ from subword-nmt's"
-    return {"rareword, cold": cold - setup, "rareword, warm": warm, "subword-nmt": slow}
+
+
+def threads_table(bench: Bench) -> list[Row]:
+    text = bench.text(bench.options.megabytes or 150)
+    merges, codes = bench.options.merges, bench.file("codes-threads.txt")
+    bench.once(
+        Contestant(
+            "learn",
+            "count_and_learn",
+            {"text": text.path, "merges": merges, "codes": codes},
+            text.megabytes,
+        )
+    )
+    kernels: dict[str, tuple[str, dict[str, Any], str]] = {
+        "count": ("count_words", {}, "sha256"),
+        **{
+            name: ("kernel", {"name": name, "merges": merges}, "rows")
+            for name in ("pairs", "chunks", "apply")
+        },
+        "segment": ("segment", {"codes": codes}, "pieces"),
+    }
+    rows = []
+    for name, (task, more, same) in kernels.items():
+        base = f"{name}, 1 thread"
+        rows += bench.compete(
+            [
+                Contestant(
+                    label, task, {"text": text.path, **more, "threads": threads}, text.megabytes,
+                    base, same,
+                )
+                for label, threads in ((base, 1), (f"{name}, 2 threads", 2))
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def jobs_table(bench: Bench) -> list[Row]:
+    """A job is timed in a process that has run it once (job), and as a command with the imports.
+    The same on one line of text tells what graph and runner cost."""
+    text = bench.text(bench.options.megabytes or 100)
+    few = cut_text(text.path, min(TEXTBOOK_MB, text.megabytes), Path(bench.file("few.txt")))
+    line = cut_text(text.path, 0, Path(bench.file("line.txt")))
+    corpus, corpus_few, corpus_line = map(bench.corpus, (text, few, line))
+    words, merges, segmented = map(bench.file, ("words", "merges", "segmented"))
+
+    def job(
+        row: str, name: str, task: str = "run_job", base: str = "", **options: Any
+    ) -> Contestant:
+        size = line if row.endswith("one line") else text
+        same = {"count-words": "sha256", "segment": "pieces"}[name] if base else ""
+        options["output"] = bench.file(row)
+        arguments = {"name": name, "options": options}
+        return Contestant(row, task, arguments, size.megabytes, base or row, same)
+
+    base, base_few, book = "count kernel", "count kernel, sample", "textbook pipeline"
+    rows = bench.compete(
+        [
+            Contestant(base, "count_both_sides", {"corpus": corpus}, text.megabytes),
+            job("count-words job", "count-words", base=base, corpus=corpus),
+            job("count-words job, one line", "count-words", corpus=corpus_line),
+            job("count-words command", "count-words", "run_command", base, corpus=corpus),
+            Contestant(
+                base_few, "count_both_sides", {"corpus": corpus_few}, few.megabytes, base_few
+            ),
+            Contestant(
+                f"{book}, sample", "textbook",
+                {"corpus": corpus_few, "output": bench.file("textbook")},
+                few.megabytes, base_few, "sha256",
+            ),
+            Contestant(
+                f"{book}, one line", "textbook",
+                {"corpus": corpus_line, "output": bench.file("textbook-line")},
+                line.megabytes, f"{book}, one line",
+            ),
+        ]
+    )  # fmt: skip
+    _one_job(bench, text, "count-words", corpus=corpus, output=words)
+    _one_job(bench, text, "learn-merges", words=words, output=merges, merges=bench.options.merges)
+    new = {"corpus": corpus, "words": words, "merges": merges}
+    _one_job(bench, text, "segment", **new, output=segmented)
+    base, old = "segment kernel, cold", {"corpus": corpus, "vocabulary": segmented}
+    arguments = {"text": text.path, "codes": f"{merges}/codes.txt"}
+    return rows + bench.compete(
+        [
+            Contestant(base, "segment", arguments, text.megabytes, base),
+            job("segment job", "segment", base=base, **old),
+            job("segment job, one line", "segment", corpus=corpus_line, vocabulary=segmented),
+            job("segment job, new vocabulary", "segment", base=base, **new),
+            job("segment command", "segment", "run_command", base, **old),
+        ]
+    )
+
+
+def _one_job(bench: Bench, text: Text, name: str, **options: Any) -> Row:
+    """A job in a fresh process."""
+    shutil.rmtree(options["output"], ignore_errors=True)
+    arguments = {"name": name, "options": options, "ready": False}
+    return bench.once(Contestant(name, "run_job", arguments, text.megabytes))
+
+
+def memory_table(bench: Bench) -> list[Row]:
+    text = bench.text(bench.options.megabytes or 1000, repeat=True)
+    corpus = bench.corpus(text)
+    Path(text.path).unlink()
+    row = _one_job(bench, text, "count-words", corpus=corpus, output=bench.file("words"))
+    shutil.rmtree(corpus)
+    return [{**row, "passes": text.passes}]
+
+
+def scale_table(bench: Bench) -> list[Row]:
+    rows = []
+    for megabytes in bench.options.sizes:
+        text = bench.text(megabytes, repeat=True)
+        corpus, words, merges = bench.corpus(text), bench.file("words"), bench.file("merges")
+        Path(text.path).unlink()
+        counted = _one_job(bench, text, "count-words", corpus=corpus, output=words)
+        learnt = _one_job(
+            bench, text, "learn-merges", words=words, output=merges,
+            merges=bench.options.scale_merges, divide=8,
+        )  # fmt: skip
+        shutil.rmtree(corpus)
+        rounds = learnt["digest"]["rounds"]
+        row: Row = {
+            "name": f"{megabytes:g} MB",
+            "megabytes": text.megabytes,
+            "passes": text.passes,
+            "count-words": counted,
+            "learn-merges": learnt,
+            "types": counted["digest"]["types"],
+            "merges": learnt["digest"]["merges"],
+            "rounds": len(rounds),
+            "chunk_share": max(found["chunk_symbols"] for found in rounds)
+            / counted["digest"]["symbols"],
+        }
+        rows.append(row)
+    return rows
+
+
+TABLES: dict[str, Callable[[Bench], list[Row]]] = {
+    "count": count_table,
+    "learn": learn_table,
+    "segment": segment_table,
+    "threads": threads_table,
+    "jobs": jobs_table,
+    "memory": memory_table,
+    "scale": scale_table,
+}
+
+
+# ---- the run ----
+
+
+def describe_run(bench: Bench, missing: Mapping[str, str], load: float) -> dict[str, Any]:
+    versions = {
+        "Python": platform.python_version(),
+        **manifest.versions("apache-beam", "numpy", "pyarrow"),
+    }
+    if bench.python is not None:
+        pins = [line for line in (HERE / "peers.txt").read_text().split("\n") if "==" in line]
+        tools = ("cython", "pyarrow", "pybind11", "setuptools", "wheel")
+        versions |= {
+            name: version
+            for name, version in (pin.split("==") for pin in pins if pin not in missing)
+            if name not in tools
+        }
+    model = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
+        models = [line.split(":")[1].strip() for line in stream if line.startswith("model name")]
+        model = models[0] if models else model
+    options = bench.options
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        "versions": versions,
+        "missing": dict(missing),
+        "text": Path(options.text).name,
+        "repeats": options.repeats,
+        "merges": options.merges,
+    }
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("table", choices=[*TABLES, "all", "show"])
+    parser.add_argument("--text", help="UTF-8 text, one sentence a line")
+    parser.add_argument(
+        "--megabytes", type=float, help="text to use, instead of each table's own size"
+    )
+    parser.add_argument(
+        "--sizes", type=lambda sizes: [float(size) for size in sizes.split(",")],
+        default=[10.0, 50.0, 200.0, 500.0], help="megabytes of the scale series (10,50,200,500)",
+    )  # fmt: skip
+    parser.add_argument("--merges", type=int, default=32_000, help="merges to learn (32000)")
+    parser.add_argument(
+        "--scale-merges", type=int, default=59_500, help="those of the scale series (59500)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="repeats for medians (3)")
+    parser.add_argument("--json", type=Path, help="keep the figures here, beside other tables'")
+    parser.add_argument(
+        "--peers", type=Path, default=HERE / ".peers",
+        help="virtual environment of the peers, made if need be (benchmarks/.peers)",
+    )  # fmt: skip
+    parser.add_argument("--no-peers", action="store_true", help="rareword alone")
+    parser.add_argument(
+        "--work", type=Path, help="folder for texts and outputs, kept (a temporary one)"
+    )
+    options = parser.parse_args(arguments)
+    if options.table == "show" and options.json is None:
+        parser.error("show needs --json")
+    if options.table != "show" and options.text is None:
+        parser.error(f"{options.table} needs --text")
+    if options.text is not None and not Path(options.text).is_file():
+        parser.error(f"--text: there is no file {options.text}")
+    if options.repeats < 1:
+        parser.error("--repeats: at least 1")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--text", required=True, help="UTF-8 text, one sentence a line")
-    parser.add_argument("--megabytes", type=float, default=30, help="read so much (default: 30)")
-    parser.add_argument("--merges", type=int, default=4000, help="merges to learn (default: 4000)")
-    parser.add_argument("--json", help="write the figures here")
-    options = parser.parse_args()
-    lines = read_lines(options.text, options.megabytes)
-    counting, table = count(lines)
-    learning, merges = learn(table, options.merges)
-    figures = {
-        "count words": counting,
-        f"learn {options.merges} merges": learning,
-        f"segment {min(len(lines), SLOW_PEER_LINES)} lines": segment(lines, table, merges),
-    }
-    print(f"{lines.nbytes / 1e6:.0f} MB, {len(lines)} lines, {table.num_rows} types")
-    for name, seconds in figures.items():
-        base = next(iter(seconds.values()))
-        print(name)
-        for who, value in seconds.items():
-            print(f"  {who:<30} {value:9.3f} s  {value / base:8.1f} x")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as stream:
-            json.dump(figures, stream, indent=2)
+    options = parse()
+    results: dict[str, Any] = {"tables": {}}
+    if options.json is not None and options.json.exists():
+        results = storage.read_json(str(options.json))
+    if options.table == "show":
+        print(show(results))
+        return
+    names = list(TABLES) if options.table == "all" else [options.table]
+    python: Path | None = None
+    missing: dict[str, str] = {}
+    if not options.no_peers and {"count", "learn", "segment"} & {*names}:
+        python, missing = prepare_peers(options.peers)
+    new: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(parents=True, exist_ok=True)
+        bench = Bench(options, work, python)
+        for name in names:
+            print(f"{name} ...", file=sys.stderr)
+            load = os.getloadavg()[0]
+            rows = TABLES[name](bench)
+            new[name] = {"run": describe_run(bench, missing, load), "rows": rows}
+            results["tables"][name] = new[name]
+            if options.json is not None:
+                storage.write_json(str(options.json), results)
+    print(show({"tables": new}))
+    wrong = [row for table in new.values() for row in differing(table["rows"])]
+    if wrong:
+        raise SystemExit(f"these results must be equal to rareword's and are not: {wrong}")
 
 
 if __name__ == "__main__":

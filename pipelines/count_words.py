@@ -6,7 +6,8 @@ from typing import Any
 
 from rareword.pipelines import job
 from rareword.schemas import manifest as manifests
-from rareword.schemas.manifest import Plan
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option, shaping
 from rareword.schemas.tables import WORDS, ShardRecord
 
@@ -14,6 +15,12 @@ from rareword.schemas.tables import WORDS, ShardRecord
 @dataclass(frozen=True)
 class CountWordsOptions(JobOptions):
     corpus: str = option(help="directory that `prepare` wrote", shapes_result=False)
+    previous: str | None = option(
+        None,
+        help="`count-words` directory of earlier data: its counts are added, so that only new data "
+        "is read",
+        shapes_result=False,
+    )
     shards: int = option(8, help="output files; words are spread by a stable hash", at_least=1)
     kernel_threads: int = option(
         1, help="threads of one worker process", shapes_result=False, at_least=1
@@ -21,8 +28,25 @@ class CountWordsOptions(JobOptions):
 
 
 def plan(options: CountWordsOptions) -> Plan:
+    corpus, previous = _inputs(options)
+    inputs = {"corpus": corpus.content}
+    if previous is not None:
+        inputs["previous"] = previous.content
+    return Plan(JOB.name, shaping(options), inputs)
+
+
+def _inputs(options: CountWordsOptions) -> tuple[Manifest, Manifest | None]:
+    """The manifests of the corpus and of the earlier words; the same text rules must hold."""
     corpus = manifests.read(options.corpus, "prepare", "--corpus")
-    return Plan(JOB.name, shaping(options), {"corpus": corpus.content})
+    if options.previous is None:
+        return corpus, None
+    previous = manifests.read(options.previous, JOB.name, "--previous")
+    if previous.rules != corpus.rules:
+        raise RarewordError(
+            f"--previous: {options.previous} was counted on text that was prepared by other rules "
+            f"than {options.corpus}; prepare the new text with --rules-from the old corpus"
+        )
+    return corpus, previous
 
 
 def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
@@ -31,14 +55,18 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
     from rareword.transforms.elements import Finish
     from rareword.transforms.words import CountWords
 
-    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+    corpus, previous = _inputs(options)
+
+    def tokens(side: str) -> int:
+        before = previous.counter(f"{side}_tokens") if previous else 0
+        return corpus.counter(f"{side}_tokens") + before
 
     def write(records: list[ShardRecord]) -> None:
         totals = {name: sum(r.counters[name] for r in records) for name in records[0].counters}
         manifests.check_balance(
             {
-                f"{side} tokens of the corpus and of the words": (
-                    corpus.counter(f"{side}_tokens"),
+                f"{side} tokens of the corpus (and --previous) and of the words": (
+                    tokens(side),
                     totals[f"{side}_tokens"],
                 )
                 for side in ("source", "target")
@@ -50,7 +78,13 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
         pipeline
         | "Shards" >> beam.Create(corpus.urls)
         | "Spread" >> beam.Reshuffle()
-        | "CountWords" >> CountWords(options.output, options.shards, options.kernel_threads)
+        | "CountWords"
+        >> CountWords(
+            options.output,
+            options.shards,
+            options.kernel_threads,
+            previous.urls if previous else (),
+        )
         | "Finish" >> Finish(write)
     )
 

@@ -23,11 +23,21 @@ ROUNDS_DIRECTORY = "rounds"
 class LearnMergesOptions(JobOptions):
     words: str = option(help="directory that `count-words` wrote", shapes_result=False)
     merges: int = option(32000, help="merges to learn", at_least=0)
+    total_symbols: bool = option(
+        False,
+        help="let --merges be the number of all symbols: the characters of the words, those that "
+        "end a word counted apart, are taken off it, as in subword-nmt",
+    )
     min_frequency: int = option(
         2, help="stop when the best pair occurs less often, as in subword-nmt", at_least=1
     )
     side: Literal["joint", "source", "target"] = option(
         "joint", help="learn from the counts of both sides, or of one"
+    )
+    units: Literal["characters", "bytes"] = option(
+        "characters",
+        help="what the first merges join: characters, or the bytes of the UTF-8 text (256 base "
+        "symbols, so no text is unknown)",
     )
     transliterate: Literal["none", "iso9"] = option(
         "none",
@@ -74,17 +84,24 @@ def plan(options: LearnMergesOptions) -> Plan:
     inputs = {"words": words.content}
     if options.divide == 1:
         raise RarewordError("--divide: 1 leaves no room below the best count; use 2 or more, or 0")
+    if options.units == "bytes" and options.transliterate != "none":
+        raise RarewordError("--transliterate works on characters; leave out --units bytes")
     if options.continue_from is not None:
-        inputs["continue_from"] = storage.sha256(_merges_url(options.continue_from))
+        inputs["continue_from"] = storage.sha256(_merges_url(options.continue_from, options.units))
         _start(options)
     return Plan(JOB.name, shaping(options), inputs)
 
 
-def _merges_url(path: str) -> str:
+def _merges_url(path: str, units: str) -> str:
     """The learnt merges of a `merges` directory, or the file itself."""
     if not storage.is_directory(path):
         return path
-    manifests.read(path, JOB.name, "--continue-from")
+    found = manifests.read(path, JOB.name, "--continue-from")
+    other = found.rules["merges"].get("units", "characters")
+    if other != units:
+        raise RarewordError(
+            f"--continue-from: {path} was learnt on {other}, not {units}; use the same --units"
+        )
     learnt = storage.join(path, LEARNT_NAME)
     return learnt if storage.exists(learnt) else storage.join(path, shard_name(0, 1))
 
@@ -94,7 +111,7 @@ def _start(options: LearnMergesOptions) -> list[Merge]:
     from rareword.transforms.learn_merges import last_checkpoint
 
     given = (
-        merge_files.read(_merges_url(options.continue_from))
+        merge_files.read(_merges_url(options.continue_from, options.units))
         if options.continue_from is not None
         else []
     )
@@ -107,7 +124,7 @@ def build(pipeline: Any, options: LearnMergesOptions, plan: Plan) -> None:
     import apache_beam as beam
 
     from rareword.transforms import rounds
-    from rareword.transforms.learn_merges import LearnMerges, plan_shards
+    from rareword.transforms.learn_merges import LearnMerges, Reading, plan_shards
 
     words = manifests.read(options.words, "count-words", "--words")
     one_round = words.figures["symbols"] <= options.max_chunk_symbols
@@ -117,13 +134,13 @@ def build(pipeline: Any, options: LearnMergesOptions, plan: Plan) -> None:
         divide=options.divide or (rounds.ONE_ROUND if one_round else 8),
         parts=options.parts,
         max_chunk_symbols=options.max_chunk_symbols,
+        total_symbols=options.total_symbols,
     )
     items = plan_shards(
         words.urls,
         words.content,
         options.shards or len(words.shards),
-        options.side,
-        options.transliterate == "iso9",
+        Reading(options.side, options.units == "bytes", options.transliterate == "iso9"),
     )
     learn = LearnMerges(
         rules=rules,
@@ -165,14 +182,24 @@ def finish(
         "merges": len(learnt),
         "last_count": learnt[-1].count if learnt else 0,
     }
+    if control.base_symbols is not None:
+        figures["base_symbols"] = control.base_symbols
     try:
         files.append(_write_codes(output, merge_files.to_codes(merges)))
     except RarewordError as error:
         figures["codes"] = f"not written: {error}"
     storage.write_json(storage.join(output, "rounds.json"), list(control.log))
     storage.remove(storage.join(output, ROUNDS_DIRECTORY))
-    rules_json = {**words.rules, "merges": {"side": options.side, "script": options.transliterate}}
-    manifests.finish(plan, output, MERGES, [record], files=files, figures=figures, rules=rules_json)
+    merge_rules = {"side": options.side, "units": options.units, "script": options.transliterate}
+    manifests.finish(
+        plan,
+        output,
+        MERGES,
+        [record],
+        files=files,
+        figures=figures,
+        rules={**words.rules, "merges": merge_rules},
+    )
 
 
 def _write_codes(output: str, text: str) -> ShardRecord:

@@ -10,15 +10,17 @@ from rareword.schemas import merges as merge_files
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
-from rareword.schemas.options import JobOptions, option, shaping
+from rareword.schemas.options import JobOptions, flag, option, shaping
 from rareword.schemas.tables import SEGMENTED, SIDES, ShardRecord, Side, file_record
 
 
 @dataclass(frozen=True)
 class SegmentOptions(JobOptions):
     corpus: str = option(help="directory that `prepare` wrote", shapes_result=False)
-    segmenter: Literal["bpe", "words"] = option(
-        "bpe", help="byte-pair encoding, or every word a piece"
+    segmenter: Literal["bpe", "bytes", "words"] = option(
+        "bpe",
+        help="byte-pair encoding of characters; of bytes (merges learnt with --units bytes); or "
+        "every word a piece",
     )
     merges: str | None = option(
         None, help="`learn-merges` directory for both sides", shapes_result=False
@@ -83,10 +85,18 @@ def _inputs(options: SegmentOptions) -> dict[str, Manifest]:
             raise RarewordError("--segmenter words takes no merges; leave them out")
     elif given not in ({"merges"}, {"source_merges", "target_merges"}):
         raise RarewordError(
-            "--segmenter bpe needs --merges, or both --source-merges and --target-merges"
+            f"--segmenter {options.segmenter} needs --merges, or both --source-merges and "
+            "--target-merges"
         )
     for name in sorted(given):
-        found[name] = manifests.read(str(merges[name]), "learn-merges", f"--{name}")
+        learnt = manifests.read(str(merges[name]), "learn-merges", flag(name))
+        units = learnt.rules["merges"].get("units", "characters")
+        if (units == "bytes") != (options.segmenter == "bytes"):
+            raise RarewordError(
+                f"{flag(name)}: {merges[name]} was learnt on {units}; use --segmenter "
+                f"{'bytes' if units == 'bytes' else 'bpe'}"
+            )
+        found[name] = learnt
     return found
 
 
@@ -128,11 +138,11 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
         if options.segmenter == "words":
             both = dict.fromkeys(SIDES, segmenters.WordSegmenter())
         else:
+            names = {side: "merges" if joint else f"{side}_merges" for side in SIDES}
+            units: vocabularies.Units = "bytes" if options.segmenter == "bytes" else "characters"
             both = {
-                side: segmenters.BpeSegmenter(
-                    _learnt(inputs["merges" if joint else f"{side}_merges"])
-                )
-                for side in SIDES
+                side: segmenters.BpeSegmenter(_learnt(inputs[name]), units)
+                for side, name in names.items()
             }
         rules = {"kind": options.segmenter, "joint_vocabulary": wanted}
     files = segmenters.save(both, options.output)

@@ -103,7 +103,8 @@ MERGES = _schema(
     ("right_final", pa.bool_()),
     ("count", pa.int64()),
 )
-"""Merges in the order they were learnt. `*_final` marks a symbol that ends a word."""
+"""Merges in the order they were learnt. `*_final` marks a symbol that ends a word. In merges learnt
+on bytes (the manifest says so) a character stands for the byte of its number."""
 
 SEGMENTED = _schema(
     "segmented",
@@ -116,14 +117,16 @@ SEGMENTED = _schema(
 
 VOCABULARY = _schema(
     "vocabulary",
-    1,
+    2,
     ("id", pa.int32()),
     ("piece", pa.string()),
     ("final", pa.bool_()),
+    ("bytes", pa.bool_()),
     ("source_count", pa.int64()),
     ("target_count", pa.int64()),
 )
-"""Special pieces first, then by falling count. `final` marks a piece that ends a word."""
+"""Special pieces first, then by falling count. `final` marks a piece that ends a word, `bytes` one
+whose characters (U+0000 .. U+00FF) stand for the bytes of their numbers."""
 
 TRANSLATIONS = _schema(
     "translations",
@@ -258,7 +261,11 @@ def write_shard(
     with storage.write_atomic(storage.join(directory, name)) as raw:
         stream = _HashingStream(raw)
         with pq.ParquetWriter(
-            stream, schema.stored, compression="zstd", write_page_checksum=True
+            stream,
+            schema.stored,
+            compression="zstd",
+            use_dictionary=False,  # quicker, and no larger once it is compressed
+            write_page_checksum=True,
         ) as writer:
             for group in _row_groups(tables):
                 group = group.select(schema.fields.names).cast(schema.fields)  # noqa: PLW2901

@@ -4,8 +4,11 @@ Ids 0, 1 and 2 are `<pad>`, `<unk>` and `</s>`. There is no start symbol: the de
 a zero embedding, as the paper's code does.
 """
 
+import codecs
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -16,6 +19,7 @@ from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, read_table,
 
 PAD, UNK, EOS = 0, 1, 2
 SPECIALS = (Symbol("<pad>", True), Symbol("<unk>", True), Symbol("</s>", True))
+Units = Literal["characters", "bytes"]
 SEPARATOR = "@@"
 """Shown after a piece that does not end its word; display only, never part of a piece."""
 
@@ -28,13 +32,15 @@ class Vocabulary:
     final: Sequence[bool]
     source_counts: Sequence[int]
     target_counts: Sequence[int]
-    _ids: dict[Symbol, int] = field(init=False, repr=False, compare=False)
+    units: Units = "characters"
+    """"bytes": a character of a piece stands for the byte of its number."""
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _ids(self) -> dict[Symbol, int]:
         ids: dict[Symbol, int] = {}
         for i in range(len(SPECIALS), len(self.pieces)):
             ids.setdefault(Symbol(self.pieces[i], self.final[i]), i)
-        object.__setattr__(self, "_ids", ids)
+        return ids
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -42,11 +48,32 @@ class Vocabulary:
     @property
     def hash(self) -> str:
         """Hex SHA-256 of pieces and flags in id order; counts do not matter."""
-        return digest([list(self.pieces), [bool(final) for final in self.final]])
+        units = [self.units] if self.units != "characters" else []
+        return digest([list(self.pieces), [bool(final) for final in self.final], *units])
 
     def id(self, piece: Symbol) -> int:
         """The id of a piece, UNK if there is none. Special pieces are not text and not found."""
         return self._ids.get(piece, UNK)
+
+    def piece_bytes(self) -> list[int]:
+        """The UTF-8 bytes of text that each piece stands for."""
+        if self.units == "bytes":
+            return [len(piece) for piece in self.pieces]
+        return [len(piece.encode()) for piece in self.pieces]
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each piece. A character whose bytes are spread over several pieces is text of
+        the piece with its last byte; bytes that are not UTF-8 become U+FFFD."""
+        if self.units == "characters":
+            return [self.pieces[i] for i in ids]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        found = []
+        for position, i in enumerate(ids):
+            ends = self.final[i] or position + 1 == len(ids)
+            special = i < len(SPECIALS)
+            data = b"" if special else self.pieces[i].encode("latin-1")
+            found.append(decoder.decode(data, final=ends) + (self.pieces[i] if special else ""))
+        return found
 
     def display(self, ids: Sequence[int]) -> list[str]:
         """Pieces for people: `lo@@` `wer`; `joined` reads them back.
@@ -54,8 +81,7 @@ class Vocabulary:
         A piece whose own text ends in `@@` and that ends its word has a space behind it.
         """
         shown = []
-        for i in ids:
-            piece = self.pieces[i]
+        for i, piece in zip(ids, self.texts(ids), strict=True):
             mark = "" if self.final[i] else SEPARATOR
             shown.append(piece + (mark or " " * piece.endswith((SEPARATOR, " "))))
         return shown
@@ -63,8 +89,8 @@ class Vocabulary:
     def words(self, ids: Sequence[int]) -> str:
         """Joins pieces to text: a space after each piece that ends a word; <unk> is a word."""
         parts = []
-        for i in ids:
-            parts.append(self.pieces[i])
+        for i, text in zip(ids, self.texts(ids), strict=True):
+            parts.append(text)
             if self.final[i]:
                 parts.append(" ")
         return "".join(parts).strip(" ")
@@ -75,6 +101,10 @@ class Vocabulary:
                 "id": pa.array(range(len(self)), pa.int32()),
                 "piece": pa.array(self.pieces, pa.string()),
                 "final": pa.array(self.final, pa.bool_()),
+                "bytes": pa.array(
+                    [self.units == "bytes" and i >= len(SPECIALS) for i in range(len(self))],
+                    pa.bool_(),
+                ),
                 "source_count": pa.array(self.source_counts, pa.int64()),
                 "target_count": pa.array(self.target_counts, pa.int64()),
             },
@@ -108,11 +138,15 @@ def read(url: str) -> Vocabulary:
     columns = read_table(url, VOCABULARY).to_pydict()
     if columns["id"] != list(range(len(columns["id"]))):
         raise RarewordError(f"{url}: ids are not 0, 1, 2, ...; the file was edited")
-    special = tuple(map(Symbol, columns["piece"], columns["final"]))[: len(SPECIALS)]
-    if special != SPECIALS:
+    n = len(SPECIALS)
+    if tuple(map(Symbol, columns["piece"][:n], columns["final"][:n])) != SPECIALS:
         raise RarewordError(f"{url}: does not begin with the special pieces <pad> <unk> </s>")
     return Vocabulary(
-        columns["piece"], columns["final"], columns["source_count"], columns["target_count"]
+        columns["piece"],
+        columns["final"],
+        columns["source_count"],
+        columns["target_count"],
+        "bytes" if any(columns["bytes"]) else "characters",
     )
 
 

@@ -9,25 +9,30 @@ from numpy.typing import NDArray
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
-UInt64 = NDArray[np.uint64]
 
 FIRST_MERGED: int
 END_OF_WORD: int
 
-def count_words(
-    source: pa.Array, target: pa.Array, threads: int = 1
-) -> tuple[Int64, UInt8, Int64, Int64, UInt64]: ...
-def sum_words(
-    words: pa.Array, source_counts: Int64, target_counts: Int64
-) -> tuple[Int64, UInt8, Int64, Int64, UInt64]: ...
-def base_symbols(words: pa.Array, counts: Int64) -> tuple[Int32, Int64, Int64]: ...
+class WordCounter:
+    def __init__(self, threads: int = 1) -> None: ...
+    def add_lines(self, source: pa.Array, target: pa.Array) -> None: ...
+    def add_counts(self, words: pa.Array, source_counts: Int64, target_counts: Int64) -> None: ...
+    @property
+    def memory(self) -> int: ...
+    def take(
+        self, parts: int = 1, sorted: bool = False
+    ) -> tuple[Int64, UInt8, Int64, Int64, Int64]: ...
+
+def base_symbols(
+    words: pa.Array, counts: Int64, bytes: bool = False
+) -> tuple[Int32, Int64, Int64]: ...
 def apply_merges(
     symbols: Int32, offsets: Int64, counts: Int64, left: Int32, right: Int32, threads: int = 1
 ) -> tuple[Int32, Int64, Int64]: ...
 def count_pairs(
-    symbols: Int32, offsets: Int64, counts: Int64, threads: int = 1
-) -> tuple[Int32, Int32, Int64, UInt64]: ...
-def sum_pairs(left: Int32, right: Int32, counts: Int64) -> tuple[Int32, Int32, Int64, UInt64]: ...
+    symbols: Int32, offsets: Int64, counts: Int64, threads: int = 1, parts: int = 1
+) -> tuple[Int32, Int32, Int64, Int64]: ...
+def sum_pairs(left: Int32, right: Int32, counts: Int64) -> tuple[Int32, Int32, Int64, Int64]: ...
 def cut_chunks(
     symbols: Int32,
     offsets: Int64,
@@ -35,10 +40,11 @@ def cut_chunks(
     active_left: Int32,
     active_right: Int32,
     threads: int = 1,
-) -> tuple[Int32, Int64, Int64, UInt64]: ...
+    parts: int = 1,
+) -> tuple[Int32, Int64, Int64, Int64]: ...
 def sum_chunks(
     symbols: Int32, offsets: Int64, counts: Int64
-) -> tuple[Int32, Int64, Int64, UInt64]: ...
+) -> tuple[Int32, Int64, Int64, Int64]: ...
 def learn_merges(
     symbols: Int32,
     offsets: Int64,
@@ -55,10 +61,13 @@ class Segmenter:
         left: Int32,
         right: Int32,
         result: Int32,
-        ids: Int32,
+        symbols: int,
+        bytes: bool = False,
         cache_bytes: int = ...,
     ) -> None: ...
-    def segment(self, lines: pa.Array, threads: int = 1) -> tuple[Int32, Int64, Int64]: ...
+    def segment(
+        self, lines: pa.Array, ids: Int32, threads: int = 1
+    ) -> tuple[Int32, Int64, Int64]: ...
 
 class Renderer:
     def __init__(

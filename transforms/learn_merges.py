@@ -17,8 +17,10 @@ that happens to see the shard again. So a retry costs nothing and a restart need
                                                   Learn --side--> Count of the next round ...
 
 There is one path from each control to the next: item 0 sends the control's URL along with the
-tables, under the key CONTROL_KEY. (With several paths a round, Flink 1.20's optimiser, which walks
-every path of the graph, does not end.) A finished learner makes the remaining rounds empty.
+tables, under the key CONTROL_KEY, as metadata of a table of base symbols; that table is empty,
+unless the base symbols of all words are to be counted (--total-symbols). (With several paths a
+round, Flink 1.20's optimiser, which walks every path of the graph, does not end.) A finished
+learner makes the remaining rounds empty.
 """
 
 import dataclasses
@@ -30,6 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, AsSingleton
@@ -62,6 +65,16 @@ class WordSlice:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reading:
+    """How words become symbols."""
+
+    side: str
+    """joint, source or target: whose counts."""
+    bytes: bool = False
+    transliterate: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class WordShard:
     """A work item: some slices of the word table, and how their words are read."""
 
@@ -70,9 +83,7 @@ class WordShard:
     number: int
     of: int
     slices: tuple[WordSlice, ...]
-    side: str
-    """joint, source or target: whose counts."""
-    transliterate: bool
+    reading: Reading
 
     def read(self) -> Sequences:
         """The base symbols of the shard's words."""
@@ -82,23 +93,21 @@ class WordShard:
                 table = read_row_group(file, part.row_group, part.url, WORDS.fields.names)
             begin, end = (table.num_rows * k // part.of for k in (part.number, part.number + 1))
             table = table.slice(begin, end - begin)
-            if self.side == "joint":
+            if self.reading.side == "joint":
                 count = pc.add(table["source_count"], table["target_count"])
             else:
-                count = table[f"{self.side}_count"]
+                count = table[f"{self.reading.side}_count"]
             keep = pc.greater(count, 0)
             words += table["word"].filter(keep).chunks
             counts += count.filter(keep).chunks
         column = pa.concat_arrays(words) if words else pa.array([], pa.string())
-        if self.transliterate:
+        if self.reading.transliterate:
             column = to_latin_words(column)
         count = pa.concat_arrays(counts) if counts else pa.array([], pa.int64())
-        return Sequences(*_kernels.base_symbols(column, count.to_numpy()))
+        return Sequences(*_kernels.base_symbols(column, count.to_numpy(), self.reading.bytes))
 
 
-def plan_shards(
-    urls: Iterable[str], words: str, shards: int, side: str, transliterate: bool
-) -> list[WordShard]:
+def plan_shards(urls: Iterable[str], words: str, shards: int, reading: Reading) -> list[WordShard]:
     """Deals the row groups of the word files to `shards` work items; row groups are sliced if there
     are too few. Words are unique, so any partition does."""
     groups = []
@@ -107,10 +116,7 @@ def plan_shards(
             groups += [(url, k) for k in range(file.num_row_groups)]
     of = -(-shards // max(len(groups), 1))
     slices = [WordSlice(url, group, k, of) for url, group in groups for k in range(of)]
-    return [
-        WordShard(words, k, shards, tuple(slices[k::shards]), side, transliterate)
-        for k in range(shards)
-    ]
+    return [WordShard(words, k, shards, tuple(slices[k::shards]), reading) for k in range(shards)]
 
 
 class _StateCache:
@@ -238,7 +244,9 @@ class LearnMerges(beam.PTransform):
 
 _Work = Callable[[Sequences, Control, Rules, int], Iterator[KeyedTable]]
 _Trim = Callable[[pa.Table, Control, Rules], pa.Table]
-_Then = Callable[[Control, list[pa.Table], Rules, str], Control]
+_Then = Callable[[Control, list[pa.Table], Rules], Control]
+
+_BASE_SYMBOLS = pa.schema([("base_symbol", pa.int32())])
 
 
 def _tagged(table: pa.Table, url: str) -> pa.Table:
@@ -250,12 +258,21 @@ def _control_of(table: pa.Table) -> str:
     return str((table.schema.metadata or {})[b"control"].decode())
 
 
+def _has_base_symbols(table: pa.Table) -> bool:
+    """True for the tables under CONTROL_KEY."""
+    return bool(table.column_names == _BASE_SYMBOLS.names)
+
+
 def _work_on(
     shard: WordShard, work: _Work, rules: Rules, threads: int, control_url: str
 ) -> Iterator[KeyedTable]:
-    if shard.number == 0:
-        yield CONTROL_KEY, _tagged(pa.table({}), control_url)
     control = rounds.read_control(control_url)
+    if shard.number == 0:
+        yield CONTROL_KEY, _tagged(_BASE_SYMBOLS.empty_table(), control_url)
+    if rules.total_symbols and control.base_symbols is None:
+        # The words of one character count here; a shard's state has dropped them.
+        symbols = pa.table([np.unique(shard.read().symbols)], schema=_BASE_SYMBOLS)
+        yield CONTROL_KEY, _tagged(symbols, control_url)
     if not control.done:
         state = shard_state(shard, control.merges, threads)
         for key, table in work(state, control, rules, threads):
@@ -269,9 +286,10 @@ def _unless_control(
 
 
 def _merge_tagged(merge: Callable[[list[pa.Table]], pa.Table], tables: list[pa.Table]) -> pa.Table:
-    """Merges tables of one round; the control's own key holds copies of one empty table."""
-    if not tables[0].num_columns:
-        return tables[0]
+    """Merges tables of one round."""
+    if _has_base_symbols(tables[0]):
+        every = pc.unique(pa.concat_tables(tables)["base_symbol"])
+        return _tagged(pa.table([every], schema=_BASE_SYMBOLS), _control_of(tables[0]))
     return _tagged(merge(tables), _control_of(tables[0]))
 
 
@@ -289,8 +307,14 @@ def _go_on(_: int, then: _Then, rules: Rules, directory: str, tables: Iterable[p
     control = rounds.read_control(url)
     if control.done:
         return url
-    parts = [table for table in tables if table.num_columns]
-    return then(control, parts, rules, directory).write(directory)
+    if rules.total_symbols and control.base_symbols is None:
+        found = next(table for table in tables if _has_base_symbols(table))
+        control = dataclasses.replace(control, base_symbols=found.num_rows)
+    control = then(control, [table for table in tables if not _has_base_symbols(table)], rules)
+    if then is _learn:
+        _logger.info("learn-merges: %s", json.dumps(control.log[-1]))
+        write_checkpoint(control.merges, directory)
+    return control.write(directory)
 
 
 def _count_pairs(
@@ -303,9 +327,7 @@ def _cut_pairs(table: pa.Table, control: Control, rules: Rules) -> pa.Table:
     return rounds.cut_pairs(PairCounts.from_table(table), control.threshold, rules).to_table()
 
 
-def _choose_threshold(
-    control: Control, tables: list[pa.Table], rules: Rules, directory: str
-) -> Control:
+def _choose_threshold(control: Control, tables: list[pa.Table], rules: Rules) -> Control:
     return rounds.choose_threshold(control, [PairCounts.from_table(t) for t in tables], rules)
 
 
@@ -320,12 +342,9 @@ def _fit_chunks(table: pa.Table, control: Control, rules: Rules) -> pa.Table:
     return chunks.to_table().replace_schema_metadata({"threshold": str(threshold)})
 
 
-def _learn(control: Control, tables: list[pa.Table], rules: Rules, directory: str) -> Control:
+def _learn(control: Control, tables: list[pa.Table], rules: Rules) -> Control:
     parts = [(Sequences.from_table(t), int(t.schema.metadata[b"threshold"])) for t in tables]
-    result = rounds.learn(control, parts, rules)
-    _logger.info("learn-merges: %s", json.dumps(result.log[-1]))
-    write_checkpoint(result.merges, directory)
-    return result
+    return rounds.learn(control, parts, rules)
 
 
 # ---- checkpoints ----
@@ -357,8 +376,8 @@ def check_finished(control: Control, learn: LearnMerges) -> Sequence[Merge]:
     if not control.done:
         raise RarewordError(
             f"{learn.max_rounds} rounds were not enough: {len(control.merges)} of "
-            f"{learn.rules.merges} merges are learnt (threshold {control.threshold}). They are "
-            "kept: run the same command again to go on from them, or add --max-rounds, or raise "
-            "--divide or --max-chunk-symbols"
+            f"{control.limit(learn.rules)} merges are learnt (threshold {control.threshold}). They "
+            "are kept: run the same command again to go on from them, or add --max-rounds, or "
+            "raise --divide or --max-chunk-symbols"
         )
     return rounds.to_merges(control.merges)

@@ -39,8 +39,7 @@ from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.transforms import _kernels
-from rareword.transforms.elements import KeyedTable
-from rareword.transforms.words import one_chunk, partition
+from rareword.transforms.elements import KeyedTable, one_chunk, split_parts
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
 ONE_ROUND = 1 << 62
@@ -49,10 +48,11 @@ ONE_ROUND = 1 << 62
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What is asked of the learner; all but the first two leave the merges alone."""
+    """What is asked of the learner. How it goes about it (`divide`, `parts`, `max_chunk_symbols`)
+    leaves the merges alone."""
 
     merges: int
-    """Merges to learn."""
+    """Merges to learn; with `total_symbols`, merges and base symbols together."""
     min_frequency: int
     """Learning stops when the best count is below it (at least 1)."""
     divide: int = 8
@@ -61,6 +61,7 @@ class Rules:
     """Keys over which pairs and chunks are combined."""
     max_chunk_symbols: int = 64_000_000
     """The learner never gathers more than about this; T rises until the chunk table fits."""
+    total_symbols: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +136,13 @@ class Control:
     done: bool = False
     log: tuple[dict[str, int], ...] = ()
     """Figures of each round, for people."""
+    base_symbols: int | None = None
+    """Different characters of the words, final ones apart; with `total_symbols` known after the
+    first count."""
+
+    def limit(self, rules: Rules) -> int:
+        """How many merges to learn."""
+        return max(rules.merges - (self.base_symbols or 0), 0)
 
     def write(self, directory: str) -> str:
         """Writes the control to a file named by its content; returns the URL."""
@@ -144,6 +152,7 @@ class Control:
             "threshold": self.threshold,
             "done": self.done,
             "log": self.log,
+            "base_symbols": self.base_symbols,
         }
         table = pairs.to_table().replace_schema_metadata({"control": json.dumps(meta)})
         sink = pa.BufferOutputStream()
@@ -163,7 +172,14 @@ def read_control(url: str) -> Control:
     meta = json.loads(table.schema.metadata[b"control"])
     pairs, number = PairCounts.from_table(table), meta["merges"]
     active = PairCounts(pairs.left[number:], pairs.right[number:], pairs.counts[number:])
-    return Control(pairs.first(number), active, meta["threshold"], meta["done"], tuple(meta["log"]))
+    return Control(
+        pairs.first(number),
+        active,
+        meta["threshold"],
+        meta["done"],
+        tuple(meta["log"]),
+        meta["base_symbols"],
+    )
 
 
 # ---- on the shards ----
@@ -180,20 +196,20 @@ def apply_merges(state: Sequences, merges: PairCounts, threads: int = 1) -> Sequ
 
 def count_pairs(state: Sequences, parts: int, threads: int = 1) -> Iterator[KeyedTable]:
     """Pair counts of a shard, cut into parts by pair."""
-    left, right, counts, hashes = _kernels.count_pairs(
-        state.symbols, state.offsets, state.counts, threads
+    left, right, counts, bounds = _kernels.count_pairs(
+        state.symbols, state.offsets, state.counts, threads, parts
     )
-    yield from partition(PairCounts(left, right, counts).to_table(), hashes, parts)
+    yield from split_parts(PairCounts(left, right, counts).to_table(), bounds)
 
 
 def cut_chunks(
     state: Sequences, active: PairCounts, parts: int, threads: int = 1
 ) -> Iterator[KeyedTable]:
     """Chunks of a shard, cut into parts by chunk."""
-    symbols, offsets, counts, hashes = _kernels.cut_chunks(
-        state.symbols, state.offsets, state.counts, active.left, active.right, threads
+    symbols, offsets, counts, bounds = _kernels.cut_chunks(
+        state.symbols, state.offsets, state.counts, active.left, active.right, threads, parts
     )
-    yield from partition(Sequences(symbols, offsets, counts).to_table(), hashes, parts)
+    yield from split_parts(Sequences(symbols, offsets, counts).to_table(), bounds)
 
 
 # ---- on the parts ----
@@ -252,8 +268,11 @@ def _cut_again(chunks: Sequences, control: Control, threshold: int) -> Sequences
 
 def choose_threshold(control: Control, parts: Sequence[PairCounts], rules: Rules) -> Control:
     """Picks T below the best count; or finds that there is nothing left to merge."""
+    limit = control.limit(rules)
+    if len(control.merges) >= limit:
+        return dataclasses.replace(control, merges=control.merges.first(limit), done=True)
     best = max((int(part.counts.max(initial=0)) for part in parts), default=0)
-    if best < rules.min_frequency or len(control.merges) >= rules.merges:
+    if best < rules.min_frequency:
         return dataclasses.replace(control, done=True)
     level = best // rules.divide
     if control.threshold:
@@ -281,7 +300,7 @@ def learn(control: Control, parts: Sequence[tuple[Sequences, int]], rules: Rules
         chunks.counts,
         control.merges.left,
         control.merges.right,
-        rules.merges - len(control.merges),
+        control.limit(rules) - len(control.merges),
         threshold,
     )
     merges = control.merges.then(PairCounts(left, right, counts))
@@ -292,10 +311,12 @@ def learn(control: Control, parts: Sequence[tuple[Sequences, int]], rules: Rules
         "chunk_symbols": len(chunks.symbols),
         "merges": len(merges),
     }
-    return Control(
+    return dataclasses.replace(
+        control,
         merges=merges,
+        active=NO_PAIRS,
         threshold=threshold,
-        done=len(merges) >= rules.merges or threshold <= rules.min_frequency,
+        done=len(merges) >= control.limit(rules) or threshold <= rules.min_frequency,
         log=(*control.log, row),
     )
 

@@ -1,13 +1,14 @@
 """Segmenters: how a word becomes pieces. One protocol; the vocabulary gives the pieces their ids.
 
-`Segmenter.count_pieces` tells which pieces a word table has, `build_vocabularies` chooses among
-them, and `Segmenter.encoder` then turns lines into ids. What has no id becomes `<unk>` by itself;
-the rest of its word stays.
+`Segmenter.count_pieces` tells which pieces a word table has, and `possible_pieces` which others it
+might; `build_vocabularies` chooses among them, and `Segmenter.encoder` then turns lines into ids.
+What has no id becomes `<unk>` by itself; the rest of its word stays.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import functools
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,12 @@ from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.tables import MERGES, SIDES, ShardRecord, write_shard
-from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabularies, Vocabulary
+from rareword.schemas.vocabulary import SPECIALS, UNK, Units, Vocabularies, Vocabulary
 from rareword.transforms import _kernels
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
+NO_IDS = np.empty(0, np.int32)
+BYTES = [chr(number) for number in range(256)]
 
 # A side's count is null if its words cannot have the piece.
 PIECE_COUNTS = pa.schema(
@@ -33,6 +36,8 @@ PIECE_COUNTS = pa.schema(
         ("target_count", pa.int64()),
     ]
 )
+# The same of one side.
+COUNTED = pa.schema([("piece", pa.string()), ("final", pa.bool_()), ("count", pa.int64())])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +59,17 @@ class Encoder(Protocol):
 class Segmenter(Protocol):
     """Cuts the words of one side into pieces."""
 
-    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> dict[Symbol, int]:
-        """How often each piece occurs in words with these counts.
+    units: Units
+    """What a character of a piece stands for: itself, or a byte of the text."""
 
-        Pieces that these words do not show but other words of the same characters can have come
-        with count 0, so that a vocabulary may hold them.
+    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
+        """How often each piece occurs in words with these counts: columns of COUNTED.
+
+        The characters of these words come too, in both forms, with count 0 where they are no piece.
         """
+
+    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
+        """The pieces, beside the characters, that words of these characters can have."""
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         """Binds the segmenter to piece ids."""
@@ -71,12 +81,14 @@ class Segmenter(Protocol):
 class WordSegmenter:
     """Every word is a piece: the word-level baseline."""
 
-    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> dict[Symbol, int]:
-        return {
-            Symbol(word, True): int(count)
-            for word, count in zip(words.to_pylist(), counts.tolist(), strict=True)
-            if count
-        }
+    units: Units = "characters"
+
+    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
+        final = np.ones(len(words), bool)
+        return pa.table({"piece": words, "final": final, "count": counts}, schema=COUNTED)
+
+    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
+        return []
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         return _WordEncoder(vocabulary)
@@ -99,66 +111,105 @@ class _WordEncoder:
         return Encoded(ids, np.concatenate([[0], np.cumsum(sizes)]), sizes)
 
 
+class _Numbers(NamedTuple):
+    """Merges as symbol ids, and the id of each string that they make."""
+
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    result: NDArray[np.int32]
+    made: dict[Symbol, int]
+
+
 class BpeSegmenter:
-    """Byte-pair encoding with a list of merges; of two for one pair, the earlier one holds."""
+    """Byte-pair encoding with a list of merges; of two for one pair, the earlier one holds.
 
-    def __init__(self, merges: Sequence[Merge]) -> None:
+    With units "bytes" words are UTF-8 bytes before they are merged, and a character of a symbol
+    stands for the byte of its number (U+0000 .. U+00FF).
+    """
+
+    def __init__(self, merges: Sequence[Merge], units: Units = "characters") -> None:
         self.merges = list(merges)
-        self._ids: dict[Symbol, int] = {}
-        for rank, merge in enumerate(self.merges):
-            if len(merge.result.text) > 1:
-                self._ids.setdefault(merge.result, FIRST_MERGED + rank)
+        self.units: Units = units
+
+    @functools.cached_property
+    def _results(self) -> list[Symbol]:
+        return [merge.result for merge in self.merges]
+
+    @functools.cached_property
+    def _numbers(self) -> _Numbers:
+        made: dict[Symbol, int] = {}
+        for rank, result in enumerate(self._results):
+            if len(result.text) > 1:
+                made.setdefault(result, FIRST_MERGED + rank)
+
+        def number(symbol: Symbol) -> int:
+            return _base_number(symbol) if len(symbol.text) == 1 else made.get(symbol, -1)
+
+        rows = [
+            (number(merge.left), number(merge.right), number(result))
+            for merge, result in zip(self.merges, self._results, strict=True)
+        ]
         # A merge of a symbol that nothing makes can never apply and is left out.
-        usable = [m for m in self.merges if None not in (self._id(m.left), self._id(m.right))]
-        self._left = np.array([self._id(merge.left) for merge in usable], np.int32)
-        self._right = np.array([self._id(merge.right) for merge in usable], np.int32)
-        self._result = np.array([self._id(merge.result) for merge in usable], np.int32)
+        usable = [row for row in rows if row[0] >= 0 and row[1] >= 0]
+        columns = np.array(usable, np.int32).reshape(-1, 3).T.copy()
+        return _Numbers(columns[0], columns[1], columns[2], made)
 
-    def _id(self, symbol: Symbol) -> int | None:
-        if len(symbol.text) == 1:
-            return 2 * ord(symbol.text) + symbol.final
-        return self._ids.get(symbol)
+    @functools.cached_property
+    def kernel(self) -> _kernels.Segmenter:
+        """Cuts lines into symbol ids; its cache of words serves all encoders."""
+        left, right, result, _ = self._numbers
+        symbols = FIRST_MERGED + len(self.merges)
+        return _kernels.Segmenter(left, right, result, symbols, self.units == "bytes")
 
-    def _symbol(self, number: int) -> Symbol:
-        if number >= FIRST_MERGED:
-            return self.merges[number - FIRST_MERGED].result
-        return Symbol(chr(number >> 1), bool(number & 1))
-
-    def _kernel(self, ids: NDArray[np.int32]) -> _kernels.Segmenter:
-        return _kernels.Segmenter(self._left, self._right, self._result, ids)
-
-    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> dict[Symbol, int]:
-        every = np.arange(FIRST_MERGED + len(self.merges), dtype=np.int32)
-        ids, offsets, _ = self._kernel(every).segment(words)
-        sums = np.zeros(len(every), np.int64)
+    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
+        ids, offsets, _ = self.kernel.segment(words, NO_IDS)
+        sums = np.zeros(FIRST_MERGED + len(self.merges), np.int64)
         np.add.at(sums, ids, np.repeat(counts, np.diff(offsets)))
-        seen = {character for word in words.to_pylist() for character in word}
-        possible = [Symbol(character, final) for character in seen for final in (False, True)]
-        possible += [m.result for m in self.merges if seen.issuperset(m.result.text)]
-        occurring = np.flatnonzero(sums).tolist()
-        return {
-            **dict.fromkeys(possible, 0),
-            **{self._symbol(number): int(sums[number]) for number in occurring},
-        }
+        base, _, _ = _kernels.base_symbols(words, counts, self.units == "bytes")
+        is_seen = np.zeros(FIRST_MERGED // 2, bool)
+        is_seen[base >> 1] = True
+        if self.units == "bytes":
+            is_seen[: len(BYTES)] = True
+        seen, merged = np.flatnonzero(is_seen), np.flatnonzero(sums[FIRST_MERGED:])
+        characters = [chr(number) for number in seen.tolist()]
+        results = [self._results[rank] for rank in merged.tolist()]
+        return pa.table(
+            {
+                "piece": [*characters, *characters, *(result.text for result in results)],
+                "final": [False] * len(seen) + [True] * len(seen)
+                + [result.final for result in results],
+                "count": sums[np.concatenate([2 * seen, 2 * seen + 1, FIRST_MERGED + merged])],
+            },
+            schema=COUNTED,
+        )  # fmt: skip
+
+    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
+        return [result for result in self._results if characters >= set(result.text)]
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
+        made = self._numbers.made
         ids = np.full(FIRST_MERGED + len(self.merges), UNK, np.int32)
         for i in range(len(SPECIALS), len(vocabulary)):
-            number = self._id(Symbol(vocabulary.pieces[i], vocabulary.final[i]))
+            piece = Symbol(vocabulary.pieces[i], vocabulary.final[i])
+            number = _base_number(piece) if len(piece.text) == 1 else made.get(piece)
             if number is not None:
                 ids[number] = i
-        return _BpeEncoder(self._kernel(ids))
+        return _BpeEncoder(self.kernel, ids)
 
     def save(self, directory: str, name: str) -> ShardRecord | None:
         return write_shard(directory, name, MERGES, [merge_files.to_table(self.merges)])
 
 
+def _base_number(symbol: Symbol) -> int:
+    return 2 * ord(symbol.text) + symbol.final
+
+
 class _BpeEncoder:
-    def __init__(self, kernel: _kernels.Segmenter) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: _kernels.Segmenter, ids: NDArray[np.int32]) -> None:
+        self._kernel, self._ids = kernel, ids
 
     def encode(self, lines: pa.Array, threads: int = 1) -> Encoded:
-        return Encoded(*self._kernel.segment(lines, threads))
+        return Encoded(*self._kernel.segment(lines, self._ids, threads))
 
 
 # ---- on disk ----
@@ -175,13 +226,17 @@ def save(segmenters: Mapping[str, Segmenter], directory: str) -> list[ShardRecor
 
 
 def load(directory: str, kind: str) -> dict[str, Segmenter]:
-    """The segmenters of both sides that `save` wrote. kind: words or bpe."""
+    """The segmenters of both sides that `save` wrote. kind: words, bpe or bytes."""
     if kind == "words":
         return {side: WordSegmenter() for side in SIDES}
-    if kind == "bpe":
+    if kind in ("bpe", "bytes"):
+        merges = {s: merge_files.read(storage.join(directory, merges_name(s))) for s in SIDES}
+        units: Units = "bytes" if kind == "bytes" else "characters"
+        source = BpeSegmenter(merges["source"], units)
+        same = merges["source"] == merges["target"]
         return {
-            side: BpeSegmenter(merge_files.read(storage.join(directory, merges_name(side))))
-            for side in SIDES
+            "source": source,
+            "target": source if same else BpeSegmenter(merges["target"], units),
         }
     raise RarewordError(f"{directory}: segmenter {kind!r} is not known to this release")
 
@@ -202,21 +257,25 @@ class VocabularyRules:
     text, in both forms, and all that merges make of them, seen as pieces or not."""
 
 
-def build_vocabularies(counts: pa.Table, rules: VocabularyRules) -> Vocabularies:
+def build_vocabularies(
+    counts: pa.Table, rules: VocabularyRules, units: Units = "characters"
+) -> Vocabularies:
     """Vocabularies from a PIECE_COUNTS table: falling count, then the piece by code point."""
     if rules.joint:
         sums = [pc.fill_null(counts[f"{side}_count"], 0) for side in SIDES]
-        joint = _vocabulary(counts, pc.add(*sums), rules)
+        joint = _vocabulary(counts, pc.add(*sums), rules, units)
         return Vocabularies(joint, joint)
     return Vocabularies(
         *(
-            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules)
+            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules, units)
             for order in (counts[f"{side}_count"] for side in SIDES)
         )
     )
 
 
-def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules) -> Vocabulary:
+def _vocabulary(
+    counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules, units: Units
+) -> Vocabulary:
     table = counts.append_column("order", order)
     table = table.filter(pc.greater_equal(table["order"], rules.min_count))
     table = table.sort_by([("order", "descending"), ("piece", "ascending"), ("final", "ascending")])
@@ -229,4 +288,5 @@ def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules
         final=[special.final for special in SPECIALS] + columns["final"],
         source_counts=none + [count or 0 for count in columns["source_count"]],
         target_counts=none + [count or 0 for count in columns["target_count"]],
+        units=units,
     )

@@ -26,9 +26,8 @@ from rareword.schemas.tables import (
 )
 from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import segmenters
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
-from rareword.transforms.segmenters import PIECE_COUNTS, Encoded, Encoder, VocabularyRules
-from rareword.transforms.words import one_chunk
+from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn, one_chunk
+from rareword.transforms.segmenters import COUNTED, PIECE_COUNTS, Encoded, Encoder, VocabularyRules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +69,13 @@ class BuildVocabulary(beam.PTransform):
             | "Tick" >> beam.Create([0])
             | "WriteVocabulary"
             >> beam.Map(
-                _write_vocabularies, self.rules, self.directory, AsIter(counts)
+                _write_vocabularies, self.segmenter, self.rules, self.directory, AsIter(counts)
             ).with_output_types(str)
         )
 
 
 def _count_pieces(url: str, place: SegmenterPlace) -> Iterator[KeyedTable]:
-    """One table a word shard, all under one key: pieces are few."""
+    """One table a row group, all under one key: pieces are few."""
     both = _segmenters(place)
     for group in iterate_row_groups(url, WORDS):
         words = one_chunk(group["word"])
@@ -89,21 +88,38 @@ def count_pieces(
     both: dict[str, segmenters.Segmenter],
 ) -> pa.Table:
     """The PIECE_COUNTS table of a word table."""
-    found = {}
+    tables = []
     for side in SIDES:
         occurs = counts[side] > 0
-        kept = words.filter(pa.array(occurs))
-        found[side] = both[side].count_pieces(kept, counts[side][occurs])
-    pieces = sorted(found["source"].keys() | found["target"].keys())
-    return pa.table(
-        {
-            "piece": [piece.text for piece in pieces],
-            "final": [piece.final for piece in pieces],
-            "source_count": [found["source"].get(piece) for piece in pieces],
-            "target_count": [found["target"].get(piece) for piece in pieces],
-        },
-        schema=PIECE_COUNTS,
-    )
+        found = both[side].count_pieces(words.filter(pa.array(occurs)), counts[side][occurs])
+        tables.append(_of_side(found, side))
+    return sum_pieces(tables)
+
+
+def _of_side(counted: pa.Table, side: str) -> pa.Table:
+    """A COUNTED table as a PIECE_COUNTS table that knows nothing of the other side."""
+    none = pa.nulls(counted.num_rows, pa.int64())
+    columns = {f"{s}_count": counted["count"] if s == side else none for s in SIDES}
+    return pa.table({"piece": counted["piece"], "final": counted["final"], **columns})
+
+
+def with_possible_pieces(counts: pa.Table, both: dict[str, segmenters.Segmenter]) -> pa.Table:
+    """Adds, with count 0, the pieces that other words of each side's characters can have."""
+    tables = [counts]
+    for side in SIDES:
+        known = counts["piece"].filter(pc.is_valid(counts[f"{side}_count"]))
+        characters = set(known.filter(pc.equal(pc.utf8_length(known), 1)).to_pylist())
+        possible = both[side].possible_pieces(characters)
+        table = pa.table(
+            {
+                "piece": [piece.text for piece in possible],
+                "final": [piece.final for piece in possible],
+                "count": [0] * len(possible),
+            },
+            schema=COUNTED,
+        )
+        tables.append(_of_side(table, side))
+    return sum_pieces(tables)
 
 
 def sum_pieces(tables: list[pa.Table]) -> pa.Table:
@@ -116,10 +132,16 @@ def sum_pieces(tables: list[pa.Table]) -> pa.Table:
 
 
 def _write_vocabularies(
-    _: int, rules: VocabularyRules, directory: str, counts: Iterable[KeyedTable]
+    _: int,
+    place: SegmenterPlace,
+    rules: VocabularyRules,
+    directory: str,
+    counts: Iterable[KeyedTable],
 ) -> str:
+    used = _segmenters(place)
     table = pa.concat_tables([PIECE_COUNTS.empty_table(), *(table for _, table in counts)])
-    both = segmenters.build_vocabularies(table, rules)
+    table = with_possible_pieces(table, used)
+    both = segmenters.build_vocabularies(table, rules, used["source"].units)
     vocabularies.write_both(both, directory)
     return both.hash
 
@@ -166,8 +188,12 @@ class SegmentShards(beam.PTransform):
 class _Side(NamedTuple):
     encoder: Encoder
     vocabulary: Vocabulary
-    piece_bytes: NDArray[np.int64]
-    piece_final: NDArray[np.int64]
+    measures: NDArray[np.int64]
+    """Of each piece: its bytes, plus ENDS_WORD if it ends its word, so that one sum measures a line
+    (no line has as many bytes as ENDS_WORD, or 2^24 words)."""
+
+
+ENDS_WORD = 1 << 40
 
 
 @functools.lru_cache(maxsize=2)
@@ -180,11 +206,16 @@ def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) ->
         side: _Side(
             _segmenters(place)[side].encoder(words),
             words,
-            np.array([len(piece.encode()) for piece in words.pieces], np.int64),
-            np.array(words.final, np.int64),
+            _measures(words),
         )
         for side, words in (("source", both.source), ("target", both.target))
     }
+
+
+def _measures(vocabulary: Vocabulary) -> NDArray[np.int64]:
+    measures = np.array(vocabulary.piece_bytes(), np.int64)
+    measures += np.array(vocabulary.final, np.int64) * ENDS_WORD
+    return measures
 
 
 def _segment_shard(
@@ -207,10 +238,10 @@ def _segment_shard(
             for side in SIDES:
                 lines = one_chunk(group[side])
                 encoded = sides[side].encoder.encode(lines, threads)
-                check_joins(encoded, lines, sides[side], url)
+                unknown = check_joins(encoded, lines, sides[side].measures, url)
                 counters[f"{side}_tokens"] += int(encoded.words.sum())
                 counters[f"{side}_pieces"] += len(encoded.ids)
-                counters[f"{side}_unknown"] += int((encoded.ids == UNK).sum())
+                counters[f"{side}_unknown"] += unknown
                 used[side][encoded.ids] = True
                 columns[side] = pa.ListArray.from_arrays(
                     pa.array(encoded.offsets, pa.int32()), pa.array(encoded.ids, pa.int32())
@@ -221,25 +252,31 @@ def _segment_shard(
     return SegmentedShard(record, *(np.packbits(used[side]).tobytes() for side in SIDES))
 
 
-def check_joins(encoded: Encoded, lines: pa.Array, side: _Side, url: str) -> None:
+def check_joins(encoded: Encoded, lines: pa.Array, measures: NDArray[np.int64], url: str) -> int:
     """Conservation: in every line without unknown pieces the pieces have all the text's bytes and
-    end as many words as there are. Raises RarewordError naming file and row otherwise."""
-    bounds = encoded.offsets
+    end as many words as there are. Returns the number of unknown pieces.
+
+    Raises RarewordError naming file and row if pieces do not give their line.
+    """
 
     def per_line(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        sums: NDArray[np.int64] = np.concatenate([[0], np.cumsum(values)])
-        return np.asarray(sums[bounds[1:]] - sums[bounds[:-1]])
+        sums = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=sums[1:])
+        ends = sums[encoded.offsets]
+        return np.asarray(ends[1:] - ends[:-1])
 
     lines = pc.fill_null(lines, "")
     spaces = pc.count_substring(lines, " ").to_numpy()
     text_bytes = pc.binary_length(lines).to_numpy() - spaces
-    known = per_line((encoded.ids == UNK).astype(np.int64)) == 0
-    joined = (per_line(side.piece_bytes[encoded.ids]) == text_bytes) & (
-        per_line(side.piece_final[encoded.ids]) == encoded.words
-    )
-    if (known & ~joined).any():
-        row = int(np.flatnonzero(known & ~joined)[0])
+    wrong = per_line(measures[encoded.ids]) != text_bytes + encoded.words * ENDS_WORD
+    unknown = (encoded.ids == UNK).astype(np.int64)
+    total = int(unknown.sum())
+    if total:
+        wrong &= per_line(unknown) == 0
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
         raise RarewordError(f"{url}: the pieces of row {row} of a row group do not give its text")
+    return total
 
 
 def count_used(shards: list[SegmentedShard], side: str) -> int:

@@ -1,101 +1,117 @@
 """Word counts: which words the corpus holds, and how often on each side."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.metrics import Metrics
-from numpy.typing import NDArray
 
-from rareword.schemas.tables import CORPUS, WORDS, ShardRecord, iterate_row_groups, shard_name
-from rareword.schemas.tables import write_shard as write_parquet_shard
-from rareword.transforms import _kernels
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
+from rareword.schemas.tables import (
+    CORPUS,
+    WORDS,
+    ShardRecord,
+    iterate_row_groups,
+    shard_name,
+    write_shard,
+)
+from rareword.transforms._kernels import WordCounter
+from rareword.transforms.elements import (
+    KeyedTable,
+    MergeTablesCombineFn,
+    one_chunk,
+    split_parts,
+)
+
+COUNTER_BYTES = 128 << 20
+"""A counter that has grown to this sends its words on and begins anew."""
 
 
 def count_words(source: pa.Array, target: pa.Array, threads: int = 1) -> pa.Table:
-    """The `words` table of two columns of lines, with a hash column for sharding.
+    """The `words` table of two columns of lines, in no particular order.
 
     Words are split at U+0020 only. Raises ValueError naming row and byte for bad UTF-8.
     """
-    return _table(*_kernels.count_words(source, target, threads))
+    counter = WordCounter(threads)
+    counter.add_lines(source, target)
+    return taken(counter)
 
 
-def sum_words(tables: list[pa.Table]) -> pa.Table:
-    """Adds the counts of equal words over several tables of `count_words`."""
-    together = pa.concat_tables(tables).combine_chunks()
-    return _table(
-        *_kernels.sum_words(
-            one_chunk(together["word"]),
-            together["source_count"].to_numpy(),
-            together["target_count"].to_numpy(),
+def sum_words(tables: Iterable[pa.Table], threads: int = 1, sort: bool = False) -> pa.Table:
+    """Adds the counts of equal words; `sort`: in the order of the words' bytes."""
+    counter = WordCounter(threads)
+    for table in tables:
+        add_table(counter, table)
+    return taken(counter, sort)
+
+
+def add_table(counter: WordCounter, table: pa.Table) -> None:
+    """Adds the counts of a `words` table."""
+    for batch in table.to_batches():
+        counter.add_counts(
+            batch["word"], batch["source_count"].to_numpy(), batch["target_count"].to_numpy()
         )
-    )
 
 
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """The column as a single array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def taken(counter: WordCounter, sort: bool = False) -> pa.Table:
+    """Empties a counter into a `words` table."""
+    return next((table for _, table in taken_parts(counter, 1, sort)), EMPTY)
 
 
-def _table(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    source_counts: NDArray[np.int64],
-    target_counts: NDArray[np.int64],
-    hashes: NDArray[np.uint64],
-) -> pa.Table:
+def taken_parts(counter: WordCounter, parts: int, sort: bool = False) -> Iterator[KeyedTable]:
+    """Empties a counter into a `words` table for each part that has words.
+
+    A word's part is a function of its bytes. Tables are of at most about ELEMENT_BYTES, so a part
+    may come as several.
+    """
+    offsets, data, source_counts, target_counts, bounds = counter.take(parts, sort)
     words = pa.Array.from_buffers(
         pa.large_string(), len(source_counts), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    return pa.table(
-        {
-            "word": words,
-            "source_count": source_counts,
-            "target_count": target_counts,
-            "hash": hashes,
-        }
-    )
+    table = pa.table({"word": words, "source_count": source_counts, "target_count": target_counts})
+    yield from split_parts(table, bounds)
 
 
-def partition(table: pa.Table, hashes: NDArray[np.uint64], parts: int) -> Iterator[KeyedTable]:
-    """Cuts a table by hash into at most `parts` tables, each a copy of its own rows."""
-    keys = (hashes % np.uint64(parts)).astype(np.int64)
-    order = np.argsort(keys, kind="stable")
-    bounds = np.searchsorted(keys[order], np.arange(parts + 1))
-    for key in range(parts):
-        rows = order[bounds[key] : bounds[key + 1]]
-        if len(rows):
-            yield key, table.take(pa.array(rows))
+EMPTY = pa.table(
+    {
+        "word": pa.array([], pa.large_string()),
+        "source_count": pa.array([], pa.int64()),
+        "target_count": pa.array([], pa.int64()),
+    }
+)
 
 
 @dataclasses.dataclass(eq=False)
 class CountWords(beam.PTransform):
     """URLs of corpus shards -> one record for each `words` shard it writes below `directory`.
 
-    Tables of counts travel, never words; a row group's counts leave the worker before the next row
-    group is read, so memory is bounded by one row group and its distinct words.
+    Tables of counts travel, never words. A counter that grows beyond COUNTER_BYTES sends its words
+    on, so memory is bounded by that and one row group. previous: URLs of `words` shards whose
+    counts are added.
     """
 
     directory: str
     shards: int
     kernel_threads: int
+    previous: Sequence[str] = ()
 
     def expand(self, urls: beam.PCollection) -> beam.PCollection:
         # So that a shard without words is a file of no rows, and not missing.
         every_shard = urls.pipeline | "EveryShard" >> beam.Create(
-            [(key, _EMPTY) for key in range(self.shards)]
+            [(key, EMPTY) for key in range(self.shards)]
         ).with_output_types(KeyedTable)
-        counts = urls | "Count" >> beam.ParDo(
-            _CountRowGroups(self.shards, self.kernel_threads)
+        counts = urls | "Count" >> beam.FlatMap(
+            _count_lines, self.shards, self.kernel_threads
         ).with_output_types(KeyedTable)
+        before = (
+            urls.pipeline
+            | "Previous" >> beam.Create(list(self.previous), reshuffle=False)
+            | "SpreadPrevious" >> beam.Reshuffle()
+            | "Reread" >> beam.FlatMap(_reread_words, self.shards).with_output_types(KeyedTable)
+        )
         return (
-            (counts, every_shard)
+            (counts, before, every_shard)
             | "Flatten" >> beam.Flatten()
             | "Sum"
             >> beam.CombinePerKey(MergeTablesCombineFn(sum_words)).with_output_types(KeyedTable)
@@ -104,26 +120,29 @@ class CountWords(beam.PTransform):
         )
 
 
-_EMPTY = count_words(pa.array([], pa.string()), pa.array([], pa.string()))
+def _count_lines(url: str, shards: int, threads: int) -> Iterator[KeyedTable]:
+    """The words of a corpus shard, by output shard."""
+    counter = WordCounter(threads)
+    for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
+        Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
+        counter.add_lines(one_chunk(group["source"]), one_chunk(group["target"]))
+        if counter.memory > COUNTER_BYTES:
+            yield from taken_parts(counter, shards)
+    yield from taken_parts(counter, shards)
 
 
-class _CountRowGroups(beam.DoFn):
-    def __init__(self, shards: int, threads: int) -> None:
-        self._shards, self._threads = shards, threads
-
-    def process(self, url: str) -> Iterator[KeyedTable]:
-        for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
-            Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
-            table = count_words(
-                one_chunk(group["source"]), one_chunk(group["target"]), self._threads
-            )
-            yield from partition(table, table["hash"].to_numpy(), self._shards)
+def _reread_words(url: str, shards: int) -> Iterator[KeyedTable]:
+    """The words of a `words` shard, by output shard."""
+    counter = WordCounter()
+    for group in iterate_row_groups(url, WORDS):
+        add_table(counter, group)
+        yield from taken_parts(counter, shards)
 
 
 def _write_words(counts: KeyedTable, directory: str, shards: int) -> ShardRecord:
     """Sorted by the words' bytes, so that the file is a function of the counts alone."""
     shard, table = counts
-    words = table.drop_columns("hash").sort_by("word")
+    words = sum_words([table], sort=True)
     symbols = pc.sum(pc.utf8_length(words["word"])).as_py() or 0
     counters = {
         "source_tokens": pc.sum(words["source_count"]).as_py() or 0,
@@ -132,4 +151,4 @@ def _write_words(counts: KeyedTable, directory: str, shards: int) -> ShardRecord
         "target_types": pc.sum(pc.greater(words["target_count"], 0)).as_py() or 0,
         "symbols": symbols,
     }
-    return write_parquet_shard(directory, shard_name(shard, shards), WORDS, [words], counters)
+    return write_shard(directory, shard_name(shard, shards), WORDS, [words], counters)

@@ -1,8 +1,10 @@
 """count-words, learn-merges and segment on files, against subword-nmt and plain Python."""
 
+import dataclasses
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +101,25 @@ def test_words_are_the_same_bytes_for_any_cut_of_the_corpus(run, tmp_path):
     assert [s.checksum for s in again.shards] == [s.checksum for s in first.shards]
 
 
+def test_new_data_added_to_old_counts_gives_the_words_of_both(run, tmp_path):
+    half = len(ENGLISH) // 2
+    oracles.write_corpus(f"{tmp_path}/old", ENGLISH[:half], GERMAN[:half])
+    oracles.write_corpus(f"{tmp_path}/new", ENGLISH[half:], GERMAN[half:])
+    count(f"{tmp_path}/old", f"{tmp_path}/old-words", shards=3)
+    both = count(f"{tmp_path}/new", f"{tmp_path}/words", previous=f"{tmp_path}/old-words")
+    first = count(f"{run}/corpus", f"{run}/words")
+    assert [s.checksum for s in both.shards] == [s.checksum for s in first.shards]
+    assert both.figures == first.figures
+
+
+def test_old_counts_of_text_under_other_rules_are_refused(run, tmp_path):
+    words = count(f"{run}/corpus", f"{run}/words")
+    shutil.copytree(f"{run}/words", f"{tmp_path}/other")
+    dataclasses.replace(words, rules={"text": {"truecase": "moses"}}).write(f"{tmp_path}/other")
+    with pytest.raises(RarewordError, match=r"--previous: .*other rules .*--rules-from"):
+        count(f"{run}/corpus", f"{tmp_path}/words", previous=f"{tmp_path}/other")
+
+
 @pytest.mark.parametrize(
     ("shards", "divide", "parts", "limit"),
     [(1, 0, 1, 10**9), (3, 3, 4, 10**9), (16, 8, 2, 10**9), (4, 8, 2, 4000)],
@@ -131,6 +152,64 @@ def test_one_side_is_learnt_from_its_own_counts(run, tmp_path, side, text):
     learn(f"{run}/words", f"{tmp_path}/merges", side=side, merges=100, min_frequency=5)
     codes = (tmp_path / "merges" / "codes.txt").read_text(encoding="utf-8")
     assert codes == peers_codes(text, 100, 5)
+
+
+@pytest.mark.parametrize(
+    ("merges", "rounds"), [(400, {}), (260, {"divide": 4, "shards": 5}), (30, {})]
+)
+def test_total_symbols_is_what_subword_nmt_makes_of_it(run, tmp_path, merges, rounds):
+    out = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(ENGLISH + GERMAN)), out, merges, total_symbols=True)
+    found = learn(f"{run}/words", f"{tmp_path}/m", merges=merges, total_symbols=True, **rounds)
+    assert Path(f"{tmp_path}/m/codes.txt").read_text() == out.getvalue()
+    words = oracles.count_words(ENGLISH + GERMAN)
+    inside, last = {c for word in words for c in word[:-1]}, {word[-1] for word in words}
+    assert found.figures["base_symbols"] == len(inside) + len(last)
+    assert found.figures["merges"] == max(merges - len(inside) - len(last), 0)
+
+
+def test_total_symbols_counts_words_of_one_character(tmp_path):
+    oracles.write_corpus(f"{tmp_path}/corpus", ["a b c ab ab abc abc"], [""])
+    count(f"{tmp_path}/corpus", f"{tmp_path}/words")
+    found = learn(f"{tmp_path}/words", f"{tmp_path}/m", merges=7, total_symbols=True)
+    assert found.figures["base_symbols"] == 5  # a b inside, a b c at the end
+    assert found.figures["merges"] == 2
+
+
+def test_merges_of_bytes_are_those_of_algorithm_1_on_the_bytes(run, tmp_path):
+    words = oracles.count_words(ENGLISH + GERMAN)
+    as_bytes = {word.encode().decode("latin-1"): n for word, n in words.items()}
+    expected = oracles.learn_bpe(as_bytes, 60)
+    learn(f"{run}/words", f"{tmp_path}/m", merges=60, units="bytes", divide=8, shards=3)
+    found = merge_files.read(f"{tmp_path}/m/part-00000-of-00001.parquet")
+    assert [((tuple(m.left), tuple(m.right)), m.count) for m in found] == expected
+
+    strange = ["Ω 😀 \u0301", *ENGLISH[:5]]
+    oracles.write_corpus(f"{tmp_path}/test", strange, strange)
+    cut(corpus=f"{run}/corpus", words=f"{run}/words", segmenter="bytes", merges=f"{tmp_path}/m",
+        output=f"{tmp_path}/train")  # fmt: skip
+    test = cut(corpus=f"{tmp_path}/test", vocabulary=f"{tmp_path}/train", output=f"{tmp_path}/s")
+    assert test.figures["source_unknown"] == test.figures["target_unknown"] == 0
+    vocabulary = vocabularies.read_both(f"{tmp_path}/s").source
+    assert sorted(vocabulary.words(row["source"]) for row in rows(test, SEGMENTED)) == sorted(
+        strange
+    )
+
+
+def test_merges_of_bytes_and_of_characters_are_not_taken_for_each_other(run, tmp_path):
+    learn(f"{run}/words", f"{tmp_path}/m", merges=5, units="bytes")
+    with pytest.raises(
+        RarewordError, match=r"--merges: .* was learnt on bytes; use --segmenter bytes"
+    ):
+        cut(corpus=f"{run}/corpus", words=f"{run}/words", merges=f"{tmp_path}/m",
+            output=f"{tmp_path}/s")  # fmt: skip
+    with pytest.raises(RarewordError, match="learnt on characters; use --segmenter bpe"):
+        cut(corpus=f"{run}/corpus", words=f"{run}/words", segmenter="bytes",
+            merges=f"{run}/merges", output=f"{tmp_path}/s")  # fmt: skip
+    with pytest.raises(RarewordError, match=r"--continue-from: .* learnt on bytes, not characters"):
+        learn(f"{run}/words", f"{tmp_path}/more", continue_from=f"{tmp_path}/m")
+    with pytest.raises(RarewordError, match="--transliterate works on characters"):
+        learn(f"{run}/words", f"{tmp_path}/more", units="bytes", transliterate="iso9")
 
 
 def test_going_on_from_fewer_merges_gives_the_same_as_learning_at_once(run, tmp_path):

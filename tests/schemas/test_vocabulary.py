@@ -94,6 +94,7 @@ def write(path: Path, rows: list[tuple[int, str, bool]]) -> str:
             "id": columns[0],
             "piece": columns[1],
             "final": columns[2],
+            "bytes": [False] * len(rows),
             "source_count": [0] * len(rows),
             "target_count": [0] * len(rows),
         },

@@ -1,5 +1,8 @@
 """Rounds of sharded learning, run without Beam, against Algorithm 1."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 import oracles
 import pyarrow as pa
@@ -92,6 +95,57 @@ def test_going_on_from_a_prefix_gives_the_same_merges(words, rules, known):
     prefix = [Merge(Symbol(*a), Symbol(*b), count) for (a, b), count in expected[:known]]
     control = run(words, rules, 2, Control(rounds.from_merges(prefix, "here")))
     assert as_pairs(rounds.to_merges(control.merges)) == expected
+
+
+def test_the_example_of_the_docs():
+    # docs/exact-sharded-bpe.md: chunks and merges of three rounds, T = 3, 2, 1, in two shards.
+    shards = [{"the": 2, "man": 2, "is": 1, "taller": 1}, {"tall": 1, "than": 1, "tallest": 1}]
+    states = [
+        Sequences(*_kernels.base_symbols(pa.array(list(shard)), np.array(list(shard.values()))))
+        for shard in shards
+    ]
+    control, seen = Control(), []
+    for threshold in (3, 2, 1):
+        states = [rounds.apply_merges(state, control.merges) for state in states]
+        pairs = rounds.sum_pairs([t for state in states for _, t in rounds.count_pairs(state, 1)])
+        active = PairCounts.from_table(pairs).at_least(threshold)
+        control = dataclasses.replace(control, active=active, threshold=threshold, done=False)
+        tables = [t for state in states for _, t in rounds.cut_chunks(state, active, 1)]
+        chunks = Sequences.from_table(rounds.sum_chunks(tables))
+        before = rounds.to_merges(control.merges)
+        control = rounds.learn(control, [(chunks, threshold)], Rules(merges=99, min_frequency=1))
+        merges = rounds.to_merges(control.merges)
+        seen.append((shown(chunks, before), [printed(m) for m in merges[len(before) :]]))
+    assert seen == [
+        ({"t h": 3, "a n_": 3, "t a l": 3}, ["t h", "t a", "ta l", "a n_"]),
+        ({"th e_": 2, "m an_": 2, "tal l e": 2}, ["th e_", "tal l", "tall e", "m an_"]),
+        (
+            {"i s_": 1, "talle r_": 1, "tal l_": 1, "th an_": 1, "talle s t_": 1},
+            ["th an_", "talle s", "talles t_", "talle r_", "tal l_", "i s_"],
+        ),
+    ]
+    words = oracles.count_words(["the tall man is taller than the tallest man"])
+    assert as_pairs(rounds.to_merges(control.merges)) == oracles.learn_bpe(words, 99, 1)
+
+
+def printed(merge: Merge) -> str:
+    return " ".join(symbol.text + "_" * symbol.final for symbol in (merge.left, merge.right))
+
+
+def shown(chunks: Sequences, merges: list[Merge]) -> dict[str, int]:
+    def name(number: int) -> str:
+        if number >= rounds.FIRST_MERGED:
+            symbol = merges[number - rounds.FIRST_MERGED].result
+        else:
+            symbol = Symbol(chr(number >> 1), bool(number & 1))
+        return symbol.text + "_" * symbol.final
+
+    symbols, offsets = chunks.symbols.tolist(), chunks.offsets.tolist()
+    rows = [symbols[a:b] for a, b in itertools.pairwise(offsets)]
+    return {
+        " ".join(map(name, row)): count
+        for row, count in zip(rows, chunks.counts.tolist(), strict=True)
+    }
 
 
 def test_merges_that_were_not_learnt_cannot_be_continued():

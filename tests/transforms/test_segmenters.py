@@ -13,8 +13,8 @@ from subword_nmt.apply_bpe import BPE
 
 from rareword.schemas import merges as merge_files
 from rareword.schemas.merges import Merge, Symbol
-from rareword.schemas.vocabulary import SPECIALS, UNK
-from rareword.transforms import segmenters
+from rareword.schemas.vocabulary import SPECIALS, UNK, Units, joined
+from rareword.transforms import segmenters, segmenting
 from rareword.transforms.segmenters import BpeSegmenter, VocabularyRules, WordSegmenter
 
 line = st.text("abcé ", max_size=20)
@@ -27,8 +27,13 @@ def learnt(text: list[str], limit: int = 12) -> list[Merge]:
 
 
 def count_pieces(segmenter: segmenters.Segmenter, counter: dict[str, int]) -> dict[Symbol, int]:
-    counts = np.array(list(counter.values()), np.int64)
-    return segmenter.count_pieces(pa.array(list(counter), pa.string()), counts)
+    """All pieces that the vocabulary may hold, by one side's counts."""
+    words, counts = pa.array(list(counter), pa.string()), np.array(list(counter.values()), np.int64)
+    none = np.zeros(len(counts), np.int64)
+    both = {"source": segmenter, "target": segmenter}
+    table = segmenting.count_pieces(words, {"source": counts, "target": none}, both)
+    rows = segmenting.with_possible_pieces(table, both).to_pylist()
+    return {Symbol(row["piece"], row["final"]): row["source_count"] for row in rows}
 
 
 def counts_table(found: dict[Symbol, int]) -> pa.Table:
@@ -43,8 +48,9 @@ def counts_table(found: dict[Symbol, int]) -> pa.Table:
     )
 
 
-def vocabulary_of(found: dict[Symbol, int], **rules: int):
-    return segmenters.build_vocabularies(counts_table(found), VocabularyRules(True, **rules)).source
+def vocabulary_of(found: dict[Symbol, int], units: Units = "characters", **rules: int):
+    table = counts_table(found)
+    return segmenters.build_vocabularies(table, VocabularyRules(True, **rules), units).source
 
 
 def rows(encoded: segmenters.Encoded) -> list[list[int]]:
@@ -58,10 +64,7 @@ def test_bpe_gives_the_pieces_of_subword_nmt(train, test):
     merges = learnt(train)
     segmenter = BpeSegmenter(merges)
     counter = oracles.count_words([*train, *test])
-    found = segmenter.count_pieces(
-        pa.array(list(counter), pa.string()), np.array(list(counter.values()), np.int64)
-    )
-    vocabulary = vocabulary_of(found)
+    vocabulary = vocabulary_of(count_pieces(segmenter, counter))
     encoded = segmenter.encoder(vocabulary).encode(pa.array(test))
     codes = merge_files.to_codes(merges)
     if merges:  # subword-nmt refuses an empty list
@@ -87,6 +90,59 @@ def test_piece_counts_are_those_of_the_segmented_text(train):
     assert {piece: count for piece, count in found.items() if count} == expected
     every = {Symbol(c, final) for word in counter for c in word for final in (True, False)}
     assert set(found) == every | {merge.result for merge in merges}
+
+
+def as_bytes(text: str) -> str:
+    """A character for each byte."""
+    return text.encode().decode("latin-1")
+
+
+@given(lines, st.lists(st.text(st.characters(exclude_characters=" "), max_size=12), max_size=4))
+@settings(deadline=None)
+def test_merges_of_bytes_cut_any_text_and_give_it_back(train, test):
+    merges = learnt([as_bytes(text) for text in train])
+    segmenter = BpeSegmenter(merges, "bytes")
+    vocabulary = vocabulary_of(count_pieces(segmenter, oracles.count_words(train)), "bytes")
+    characters = {Symbol(chr(byte), final) for byte in range(256) for final in (True, False)}
+    assert characters <= set(map(Symbol, vocabulary.pieces, vocabulary.final))
+    encoded = segmenter.encoder(vocabulary).encode(pa.array([*train, *test], pa.string()))
+    assert UNK not in encoded.ids
+    pairs = [(tuple(m.left), tuple(m.right)) for m in merges]
+    for text, ids in zip([*train, *test], rows(encoded), strict=True):
+        words = oracles.split_words(text)
+        expected = [p for word in words for p in oracles.segment_word(as_bytes(word), pairs)]
+        assert [(vocabulary.pieces[i], vocabulary.final[i]) for i in ids] == expected
+        assert vocabulary.words(ids) == " ".join(words)
+        assert joined(vocabulary.display(ids)) == " ".join(words)
+
+
+def test_bytes_that_are_no_text_become_replacement_characters():
+    vocabulary = vocabulary_of({Symbol("\xc3", True): 2, Symbol("\xa9", False): 1}, "bytes")
+    assert vocabulary.words([3, 4]) == "\ufffd \ufffd"
+    assert vocabulary.words([4, UNK, 3]) == "\ufffd<unk> \ufffd"
+
+
+def test_possible_pieces_do_not_depend_on_how_words_are_sharded():
+    # `abcd` is made of characters that no single shard of the source side has.
+    merges = [Merge(Symbol(a, False), Symbol(b, False), 1) for a, b in (("a", "b"), ("ab", "c"))]
+    both = dict.fromkeys(("source", "target"), BpeSegmenter(merges))
+    shards = [
+        segmenting.count_pieces(
+            pa.array([word]), {"source": np.array([1]), "target": np.array([0])}, both
+        )
+        for word in ("ab", "c")
+    ]
+    together = segmenting.count_pieces(
+        pa.array(["ab", "c"]), {"source": np.array([1, 1]), "target": np.array([0, 0])}, both
+    )
+    one, many = (
+        segmenting.with_possible_pieces(table, both).sort_by(
+            [("piece", "ascending"), ("final", "ascending")]
+        )
+        for table in (together, segmenting.sum_pieces(shards))
+    )
+    assert one.equals(many)
+    assert "abc" in one["piece"].to_pylist()
 
 
 def test_only_what_has_an_unknown_character_is_unknown():

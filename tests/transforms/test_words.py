@@ -29,7 +29,9 @@ def test_parts_of_batches_add_up_to_the_whole(pairs, shards, batch):
     ]
     parts = collections.defaultdict(list)
     for table in tables:
-        for key, part in words.partition(table, table["hash"].to_numpy(), shards):
+        counter = words.WordCounter()
+        words.add_table(counter, table)
+        for key, part in words.taken_parts(counter, shards):
             assert 0 <= key < shards
             parts[key].append(part)
     found = [words.sum_words(tables) for tables in parts.values()]

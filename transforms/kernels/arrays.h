@@ -26,6 +26,24 @@ py::array_t<T> to_numpy(std::vector<T>&& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
 }
 
+// An array of known size that is written once: unlike a vector's, its memory is not cleared first.
+template <class T>
+struct Buffer {
+  explicit Buffer(int64_t size) : data(new T[size]), size(size) {}
+  Buffer(std::unique_ptr<T[]> data, int64_t size) : data(std::move(data)), size(size) {}
+  T& operator[](int64_t i) { return data[i]; }
+
+  std::unique_ptr<T[]> data;
+  int64_t size;
+};
+
+template <class T>
+py::array_t<T> to_numpy(Buffer<T>&& values) {
+  T* const data = values.data.release();
+  py::capsule owner(data, [](void* p) { delete[] static_cast<T*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size), data, owner);
+}
+
 // Words or chunks as flat symbols: word w is symbols[offsets[w] .. offsets[w + 1]), `counts[w]` times.
 struct Sequences {
   std::vector<int32_t> symbols;
@@ -55,10 +73,15 @@ struct SequencesView {
       throw py::value_error("offsets must have one entry more than counts");
     if (offsets[0] < 0 || offsets[words] > symbols_.size())
       throw py::value_error("offsets reach outside the symbols");
-    for (int64_t w = 0; w < words; ++w)
+    // First whether all is well, in loops without a way out, which the compiler makes wide.
+    int64_t any = 0;
+    for (int64_t w = 0; w < words; ++w) any |= offsets[w + 1] - offsets[w];
+    for (int64_t w = 0; any < 0 && w < words; ++w)
       if (offsets[w + 1] < offsets[w])
         throw py::value_error("word " + std::to_string(w) + ": offsets run backwards");
-    for (int64_t i = offsets[0]; i < offsets[words]; ++i)
+    int32_t sign = 0;
+    for (int64_t i = offsets[0]; i < offsets[words]; ++i) sign |= symbols[i];
+    for (int64_t i = offsets[0]; sign < 0 && i < offsets[words]; ++i)
       if (symbols[i] < 0) throw py::value_error("symbol " + std::to_string(i) + " is negative");
   }
 };
@@ -78,18 +101,55 @@ void in_parallel(int64_t size, int threads, Work work) {
     return;
   }
   std::vector<std::exception_ptr> failures(threads);
-  std::vector<std::thread> pool;
-  for (int t = 0; t < threads; ++t)
-    pool.emplace_back([&, t] {
-      try {
-        work(t, size * t / threads, size * (t + 1) / threads);
-      } catch (...) {
-        failures[t] = std::current_exception();
-      }
-    });
-  for (auto& thread : pool) thread.join();
+  const auto run = [&](int t) {
+    try {
+      work(t, size * t / threads, size * (t + 1) / threads);
+    } catch (...) {
+      failures[t] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(run, t);
+  run(0);
+  for (auto& thread : others) thread.join();
   for (auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }
+
+// Where the rows of each part begin, when rows of several tables are laid out part by part.
+class PartLayout {
+ public:
+  PartLayout(size_t tables, int64_t parts) : next_(tables, std::vector<int64_t>(parts)) {}
+
+  // First each table counts its rows (or bytes) of each part ...
+  int64_t& count(size_t table, int64_t part) { return next_[table][part]; }
+
+  // ... then the counts become the places where each table's rows of a part begin. Returns where
+  // the parts begin, and the total.
+  std::vector<int64_t> settle() {
+    const size_t parts = next_.empty() ? 0 : next_[0].size();
+    std::vector<int64_t> bounds{0};
+    int64_t total = 0;
+    for (size_t part = 0; part < parts; ++part) {
+      for (auto& table : next_) {
+        const int64_t here = table[part];
+        table[part] = total;
+        total += here;
+      }
+      bounds.push_back(total);
+    }
+    return bounds;
+  }
+
+  // The next place of a table's row of a part; `step` is the row's size.
+  int64_t take(size_t table, int64_t part, int64_t step = 1) {
+    const int64_t place = next_[table][part];
+    next_[table][part] += step;
+    return place;
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> next_;
+};
 
 }  // namespace rareword

@@ -79,6 +79,11 @@ class StringColumn {
             static_cast<size_t>(offset(row + 1) - begin)};
   }
 
+  // Bytes of the rows begin .. end.
+  int64_t bytes(int64_t begin, int64_t end) const {
+    return begin < end ? offset(end) - offset(begin) : 0;
+  }
+
  private:
   static void* pointer(const py::object& capsule, const char* name) {
     void* found = PyCapsule_GetPointer(capsule.ptr(), name);

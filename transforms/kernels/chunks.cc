@@ -7,81 +7,135 @@
 namespace rareword {
 namespace {
 
-// Distinct symbol sequences with their weights.
-struct ChunkTable {
-  StringTable chunks;  // symbols as bytes
-  std::vector<int64_t> counts;
+// Distinct symbol sequences, as bytes, with their weights.
+using ChunkTable = StringTable<int64_t>;
 
-  void add(std::string_view bytes, uint64_t hash, int64_t count) {
-    bool is_new = false;
-    const int64_t id = chunks.add(bytes, hash, is_new);
-    if (is_new) counts.push_back(0);
-    counts[id] += count;
-  }
-
-  void add(const int32_t* begin, const int32_t* end, int64_t count) {
-    const std::string_view bytes(reinterpret_cast<const char*>(begin), (end - begin) * 4);
-    add(bytes, hash_bytes(bytes), count);
-  }
-
-  void add_all(const ChunkTable& other) {
-    for (int64_t k = 0; k < other.chunks.size(); ++k)
-      add(other.chunks[k], other.chunks.hash(k), other.counts[k]);
-  }
+struct CountedChunk {
+  std::string_view bytes;
+  uint64_t hash;
+  int64_t count;
 };
 
-py::tuple to_python(ChunkTable&& table) {
-  const int64_t n = table.chunks.size();
-  std::vector<int32_t> symbols(table.chunks.bytes().size() / 4);
-  memcpy(symbols.data(), table.chunks.bytes().data(), symbols.size() * 4);
-  std::vector<int64_t> offsets(n + 1);
-  for (int64_t k = 0; k <= n; ++k) offsets[k] = static_cast<int64_t>(table.chunks.begins()[k] / 4);
-  std::vector<uint64_t> hashes(n);
-  for (int64_t k = 0; k < n; ++k) hashes[k] = table.chunks.hash(k) >> 16;
-  return py::make_tuple(to_numpy(std::move(symbols)), to_numpy(std::move(offsets)),
-                        to_numpy(std::move(table.counts)), to_numpy(std::move(hashes)));
+std::string_view as_bytes(const int32_t* begin, const int32_t* end) {
+  return {reinterpret_cast<const char*>(begin), static_cast<size_t>(end - begin) * 4};
+}
+
+// Adds what produce(put) gives to put(bytes, hash, count).
+template <class Produce>
+void add_chunks(ChunkTable& table, Produce produce) {
+  auto chunks = lookahead<CountedChunk>(
+      [&](const CountedChunk& chunk) { table.fetch_slot(chunk.hash); },
+      [&](const CountedChunk& chunk) { table.fetch_entry(chunk.hash); },
+      [&](const CountedChunk& chunk) { table.add(chunk.bytes, chunk.hash) += chunk.count; });
+  produce([&](std::string_view bytes, uint64_t hash, int64_t count) {
+    chunks.push({bytes, hash, count});
+  });
+  chunks.finish();
+}
+
+// The chunks of all tables, each once, part by part: (symbols, offsets, counts, bounds).
+py::tuple to_python(std::vector<ChunkTable>&& tables, int64_t parts) {
+  struct Columns {
+    Buffer<int32_t> symbols;
+    Buffer<int64_t> offsets, counts;
+    Columns(int64_t rows, int64_t size) : symbols(size), offsets(rows + 1), counts(rows) {
+      offsets[rows] = size;
+    }
+  };
+  std::unique_ptr<Columns> columns;
+  std::vector<int64_t> bounds;
+  {
+    const py::gil_scoped_release release;
+    const auto n = static_cast<int>(tables.size());
+    if (n > 1) {  // each thread merges the chunks that fall to it
+      std::vector<ChunkTable> merged(tables.size());
+      in_parallel(n, n, [&](int t, int64_t, int64_t) {
+        for (const ChunkTable& table : tables)
+          add_chunks(merged[t], [&](auto put) {
+            table.for_each([&](std::string_view bytes, int64_t count) {
+              const uint64_t hash = hash_bytes(bytes);
+              if (thread_of(hash, n) == t) put(bytes, hash, count);
+            });
+          });
+      });
+      tables = std::move(merged);
+    }
+    PartLayout rows(tables.size(), parts), symbols(tables.size(), parts);
+    in_parallel(n, n, [&](int t, int64_t, int64_t) {
+      tables[t].for_each([&](std::string_view bytes, int64_t) {
+        const int64_t part = part_of(hash_bytes(bytes), parts);
+        ++rows.count(t, part);
+        symbols.count(t, part) += static_cast<int64_t>(bytes.size() / 4);
+      });
+    });
+    bounds = rows.settle();
+    columns = std::make_unique<Columns>(bounds.back(), symbols.settle().back());
+    in_parallel(n, n, [&](int t, int64_t, int64_t) {
+      tables[t].for_each([&](std::string_view bytes, int64_t count) {
+        const int64_t part = part_of(hash_bytes(bytes), parts);
+        const int64_t row = rows.take(t, part);
+        const int64_t at = symbols.take(t, part, static_cast<int64_t>(bytes.size() / 4));
+        columns->offsets[row] = at;
+        columns->counts[row] = count;
+        memcpy(&columns->symbols[at], bytes.data(), bytes.size());
+      });
+    });
+  }
+  return py::make_tuple(to_numpy(std::move(columns->symbols)),
+                        to_numpy(std::move(columns->offsets)),
+                        to_numpy(std::move(columns->counts)), to_numpy(std::move(bounds)));
 }
 
 py::tuple cut_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
                      const Array<int64_t>& counts, const Array<int32_t>& active_left,
-                     const Array<int32_t>& active_right, int threads) {
+                     const Array<int32_t>& active_right, int threads, int64_t parts) {
+  if (parts < 1) throw py::value_error("parts must be 1 or more");
   const SequencesView view(symbols, offsets, counts);
   if (active_left.size() != active_right.size())
     throw py::value_error("active pairs differ in length");
-  std::vector<ChunkTable> parts(std::max(threads, 1));
+  std::vector<ChunkTable> tables(std::max(threads, 1));
   {
     const py::gil_scoped_release release;
     PairTable active;
     for (int64_t k = 0; k < active_left.size(); ++k)
       active.add(pair_key(active_left.data()[k], active_right.data()[k]), 1);
     in_parallel(view.words, threads, [&](int t, int64_t first, int64_t last) {
-      for (int64_t w = first; w < last; ++w) {
-        int64_t begin = view.offsets[w];
-        const int64_t end = view.offsets[w + 1];
-        for (int64_t i = begin; i < end; ++i) {
-          const bool cut = i + 1 == end ||
-                           !active.find(pair_key(view.symbols[i], view.symbols[i + 1]));
-          if (!cut) continue;
-          if (i > begin) parts[t].add(view.symbols + begin, view.symbols + i + 1, view.counts[w]);
-          begin = i + 1;
+      add_chunks(tables[t], [&](auto put) {
+        for (int64_t w = first; w < last; ++w) {
+          int64_t begin = view.offsets[w];
+          const int64_t end = view.offsets[w + 1];
+          for (int64_t i = begin; i < end; ++i) {
+            const bool cut = i + 1 == end ||
+                             !active.find(pair_key(view.symbols[i], view.symbols[i + 1]));
+            if (!cut) continue;
+            if (i > begin) {
+              const auto bytes = as_bytes(view.symbols + begin, view.symbols + i + 1);
+              put(bytes, hash_bytes(bytes), view.counts[w]);
+            }
+            begin = i + 1;
+          }
         }
-      }
+      });
     });
-    for (size_t t = 1; t < parts.size(); ++t) parts[0].add_all(parts[t]);
   }
-  return to_python(std::move(parts[0]));
+  return to_python(std::move(tables), parts);
 }
 
 py::tuple sum_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
                      const Array<int64_t>& counts) {
   const SequencesView view(symbols, offsets, counts);
-  ChunkTable sums;
+  std::vector<ChunkTable> tables(1);
   {
     const py::gil_scoped_release release;
-    for (int64_t w = 0; w < view.words; ++w)
-      sums.add(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1], view.counts[w]);
+    add_chunks(tables[0], [&](auto put) {
+      for (int64_t w = 0; w < view.words; ++w) {
+        const auto bytes =
+            as_bytes(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1]);
+        put(bytes, hash_bytes(bytes), view.counts[w]);
+      }
+    });
   }
-  return to_python(std::move(sums));
+  return to_python(std::move(tables), 1);
 }
 
 }  // namespace
@@ -89,11 +143,13 @@ py::tuple sum_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offset
 void bind_chunks(py::module_& module) {
   module.def("cut_chunks", &cut_chunks, py::arg("symbols"), py::arg("offsets"), py::arg("counts"),
              py::arg("active_left"), py::arg("active_right"), py::arg("threads") = 1,
+             py::arg("parts") = 1,
              "Cuts every sequence at each junction whose pair is not active, drops single symbols "
              "and adds the counts of equal chunks.\n\nReturns (symbols int32, offsets int64, "
-             "counts int64, hashes uint64).");
+             "counts int64, bounds int64): each chunk once; those of part p, which a hash of the "
+             "symbols decides, are rows bounds[p] .. bounds[p + 1].");
   module.def("sum_chunks", &sum_chunks, py::arg("symbols"), py::arg("offsets"), py::arg("counts"),
-             "Adds the counts of equal chunks; returns as cut_chunks.");
+             "Adds the counts of equal chunks; returns as cut_chunks, in one part.");
 }
 
 }  // namespace rareword

@@ -49,10 +49,10 @@ inline void drop_by_scanning(const MergeTable& merges, std::vector<int32_t>& wor
                              MergeTable::Scratch& scratch) {
   auto& ranks = scratch.ranks;
   while (word.size() > 1) {
-    int64_t best = MergeTable::kNone;
+    int32_t best = MergeTable::kNone;
     ranks.assign(word.size(), MergeTable::kNone);
     for (size_t i = 0; i + 1 < word.size(); ++i) {
-      const int64_t rank = merges.rank(word[i], word[i + 1]);
+      const int32_t rank = merges.rank(word[i], word[i + 1]);
       if (rank == MergeTable::kNone || draws.dropped()) continue;
       ranks[i] = rank;
       best = std::min(best, rank);
@@ -78,14 +78,14 @@ inline void drop_by_rank(const MergeTable& merges, std::vector<int32_t>& word, D
   auto &previous = scratch.previous, &next = scratch.next;
   previous.resize(n);
   next.resize(n);
-  std::map<int64_t, std::vector<int64_t>> places;
+  std::map<int32_t, std::vector<int64_t>> places;
   std::vector<int64_t> chosen;
   const auto rank_at = [&](int64_t at) {
     return at >= 0 && word[at] != kGone && next[at] < n ? merges.rank(word[at], word[next[at]])
                                                         : MergeTable::kNone;
   };
   const auto enter = [&](int64_t at) {
-    if (const int64_t rank = rank_at(at); rank != MergeTable::kNone) places[rank].push_back(at);
+    if (const int32_t rank = rank_at(at); rank != MergeTable::kNone) places[rank].push_back(at);
   };
   for (int64_t i = 0; i < n; ++i) {
     previous[i] = i - 1;
@@ -93,7 +93,7 @@ inline void drop_by_rank(const MergeTable& merges, std::vector<int32_t>& word, D
   }
   for (int64_t i = 0; i < n; ++i) enter(i);
   for (auto found = places.begin(); found != places.end();) {
-    const int64_t rank = found->first;
+    const int32_t rank = found->first;
     auto& here = found->second;
     here.erase(std::remove_if(here.begin(), here.end(),
                               [&](int64_t at) { return rank_at(at) != rank; }),

@@ -4,6 +4,9 @@
 //
 //     gap l o w gap l o w e r gap
 //
+// Beside the symbol a cell holds its word's number, so that an occurrence costs one line of memory,
+// and one for the word's count; both are fetched ahead.
+//
 // A merged symbol covers the cells of its parts; its id stands in its first and its last cell, so
 // the symbol left of a junction is read from the cell before it and the one right of it from the
 // cell after. A cell where a right part began is marked kInside (or holds the merged id, if the
@@ -15,6 +18,7 @@
 // present count. The work of a merge is proportional to the occurrences it touches.
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -28,6 +32,7 @@ namespace {
 
 constexpr int32_t kGap = 0;      // local symbol ids begin at 1
 constexpr int32_t kInside = -1;
+constexpr int64_t kAhead = 8;    // occurrences
 
 // `Cell` is a cell's index: 32 bits while they suffice, for memory; 64 beyond.
 template <class Cell>
@@ -56,7 +61,7 @@ class Learner {
       heap_.pop_back();
       const int64_t now = pairs_[candidate.pair].count;
       if (now != candidate.count) {
-        if (now >= threshold_) push({now, candidate.pair});
+        if (now >= threshold_) push({now, candidate.left_head, candidate.pair});
         continue;
       }
       if (now < threshold_) break;
@@ -72,9 +77,16 @@ class Learner {
     int64_t count;
     int64_t begin, size;  // its occurrences
   };
+  // An entry of the heap. `left_head` is the first 8 bytes of the left symbol's key as a number
+  // that sorts as they do: it settles most ties without a look at the keys.
   struct Candidate {
     int64_t count;
+    uint64_t left_head;
     int32_t pair;
+  };
+  struct Place {
+    int32_t symbol;
+    Cell word;
   };
   struct Neighbour {
     int32_t symbol;
@@ -117,11 +129,21 @@ class Learner {
   // The selection rule: highest count, then the greatest (left, right) by code point.
   bool loses(const Candidate& a, const Candidate& b) const {
     if (a.count != b.count) return a.count < b.count;
+    if (a.left_head != b.left_head) return a.left_head < b.left_head;
     const Pair &p = pairs_[a.pair], &q = pairs_[b.pair];
     if (p.left != q.left) return keys_[p.left] < keys_[q.left];  // neither is final
     const int compared = keys_[p.right].compare(keys_[q.right]);
     if (compared != 0) return compared < 0;
     return !final_[p.right] && final_[q.right];  // the text `a</w>` before a final `a`
+  }
+
+  Candidate candidate(int32_t pair) const {
+    char head[8] = {};
+    const std::string& key = keys_[pairs_[pair].left];
+    memcpy(head, key.data(), std::min<size_t>(key.size(), 8));
+    uint64_t number = 0;
+    for (const char c : head) number = number << 8 | static_cast<uint8_t>(c);
+    return {pairs_[pair].count, number, pair};
   }
 
   void push(Candidate candidate) {
@@ -132,10 +154,8 @@ class Learner {
   void lay_out(const std::vector<int32_t>& symbols, const SequencesView& view) {
     const int64_t first = view.offsets[0];
     cells_.reserve(symbols.size() + view.words + 1);
-    word_of_.reserve(cells_.capacity());
     const auto put = [&](int32_t symbol, int64_t word) {
-      cells_.push_back(symbol);
-      word_of_.push_back(static_cast<Cell>(word));
+      cells_.push_back({symbol, static_cast<Cell>(word)});
     };
     put(kGap, 0);
     for (int64_t w = 0; w < view.words; ++w) {
@@ -148,11 +168,12 @@ class Learner {
     std::vector<int32_t> pair_at(cells_.size(), -1);
     PairTable all;
     for (size_t i = 1; i + 1 < cells_.size(); ++i) {
-      if (cells_[i] == kGap || cells_[i + 1] == kGap) continue;
+      const int32_t left = cells_[i].symbol, right = cells_[i + 1].symbol;
+      if (left == kGap || right == kGap) continue;
       const auto next = static_cast<int64_t>(pairs_.size());
-      const int64_t id = all.add(pair_key(cells_[i], cells_[i + 1]), next);
-      if (id == next) pairs_.push_back({cells_[i], cells_[i + 1], 0, 0, 0});
-      pairs_[id].count += counts_[word_of_[i]];
+      const int64_t id = all.add(pair_key(left, right), next);
+      if (id == next) pairs_.push_back({left, right, 0, 0, 0});
+      pairs_[id].count += counts_[cells_[i].word];
       ++pairs_[id].size;
       pair_at[i] = static_cast<int32_t>(id);
     }
@@ -164,7 +185,7 @@ class Learner {
       total += pair.size;
       pair.size = 0;
       index_.add(pair_key(pair.left, pair.right), static_cast<int64_t>(id));
-      heap_.push_back({pair.count, static_cast<int32_t>(id)});
+      heap_.push_back(candidate(static_cast<int32_t>(id)));
     }
     occurrences_.resize(total);
     for (size_t i = 0; i < cells_.size(); ++i) {
@@ -193,12 +214,14 @@ class Learner {
     const Cell* const begin = occurrences_.data() + pair.begin;
     const Cell x_cells = lengths_[x], y_cells = lengths_[y];
     for (int64_t k = 0; k < pair.size; ++k) {
+      if (k + 2 * kAhead < pair.size) __builtin_prefetch(&cells_[begin[k + 2 * kAhead]]);
+      if (k + kAhead < pair.size) __builtin_prefetch(&counts_[cells_[begin[k + kAhead]].word]);
       const Cell at = begin[k], middle = at + x_cells, end = middle + y_cells;
-      if (cells_[at] != x || cells_[middle] != y) continue;
-      const int64_t count = counts_[word_of_[at]];
-      const int32_t before = cells_[at - 1], after = cells_[end];
-      if (y_cells > 1) cells_[middle] = kInside;
-      cells_[at] = cells_[end - 1] = z;
+      if (cells_[at].symbol != x || cells_[middle].symbol != y) continue;
+      const int64_t count = counts_[cells_[at].word];
+      const int32_t before = cells_[at - 1].symbol, after = cells_[end].symbol;
+      if (y_cells > 1) cells_[middle].symbol = kInside;
+      cells_[at].symbol = cells_[end - 1].symbol = z;
       if (before != kGap) join_left(before, at, count, x, z);
       if (after != kGap) join_right(after, at, count);
     }
@@ -256,7 +279,7 @@ class Learner {
       index_.add(pair_key(left, right), id);
       total += side.seen[symbol];
       side.seen[symbol] = pairs_.back().begin;  // now: where its next occurrence goes
-      push({pairs_.back().count, id});
+      push(candidate(id));
     }
     occurrences_.resize(total);
     for (const Neighbour& neighbour : side.occurrences)
@@ -269,8 +292,7 @@ class Learner {
   std::vector<bool> final_;
   std::vector<Cell> lengths_;  // in cells
   int64_t threshold_;
-  std::vector<int32_t> cells_;
-  std::vector<Cell> word_of_;
+  std::vector<Place> cells_;
   std::vector<Pair> pairs_;
   PairTable index_;  // pairs at or above the threshold
   std::vector<Cell> occurrences_;

@@ -24,9 +24,8 @@ class MergeTable {
 
   // Buffers that one thread uses again for each word.
   struct Scratch {
-    std::vector<int64_t> ranks;
+    std::vector<int32_t> ranks;
     std::vector<int64_t> previous, next;
-    std::vector<size_t> merged;
   };
 
   void merge(std::vector<int32_t>& word, Scratch& scratch) const {
@@ -38,45 +37,40 @@ class MergeTable {
   }
 
   static constexpr size_t kShortWord = 64;  // symbols up to which scanning beats a heap
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  static constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
 
   // The rank of a pair, kNone if it is no merge.
-  int64_t rank(int32_t left, int32_t right) const {
+  int32_t rank(int32_t left, int32_t right) const {
     const int64_t* found = ranks_.find(pair_key(left, right));
-    return found ? *found : kNone;
+    return found ? static_cast<int32_t>(*found) : kNone;
   }
-  int32_t result(int64_t rank) const { return results_[rank]; }
+  int32_t result(int32_t rank) const { return results_[rank]; }
 
  private:
-
   // Quadratic in the word's length, but with the smallest constant.
   void merge_by_scanning(std::vector<int32_t>& word, Scratch& scratch) const {
-    auto& ranks = scratch.ranks;
-    auto& merged = scratch.merged;
     size_t n = word.size();
-    ranks.resize(n);
-    for (size_t i = 0; i + 1 < n; ++i) ranks[i] = rank(word[i], word[i + 1]);
+    scratch.ranks.resize(n);
+    int32_t *const symbols = word.data(), *const ranks = scratch.ranks.data();
+    for (size_t i = 0; i + 1 < n; ++i) ranks[i] = rank(symbols[i], symbols[i + 1]);
     while (n > 1) {
-      const int64_t best = *std::min_element(ranks.begin(), ranks.begin() + (n - 1));
+      const int32_t best = *std::min_element(ranks, ranks + n - 1);
       if (best == kNone) break;
-      size_t out = 0;
-      merged.clear();
-      for (size_t i = 0; i < n; ++out) {
-        if (i + 1 < n && ranks[i] == best) {
-          merged.push_back(out);
-          word[out] = results_[best];
-          i += 2;
-        } else {
-          word[out] = word[i];
-          ranks[out] = ranks[i];
-          ++i;
-        }
+      const int32_t merged = results_[best];
+      size_t i = std::find(ranks, ranks + n - 1, best) - ranks, out = i;
+      // Symbols move left over those that went; `fresh` tells that the one before is new.
+      bool fresh = false;
+      for (; i < n; ++out) {
+        const bool joins = i + 1 < n && ranks[i] == best;
+        const bool stale = fresh || joins;
+        symbols[out] = joins ? merged : symbols[i];
+        const int32_t following = joins ? 0 : ranks[i];
+        i += joins ? 2 : 1;
+        if (stale && out > 0) ranks[out - 1] = rank(symbols[out - 1], symbols[out]);
+        ranks[out] = following;
+        fresh = joins;
       }
       n = out;
-      for (const size_t at : merged) {
-        if (at > 0) ranks[at - 1] = rank(word[at - 1], word[at]);
-        if (at + 1 < n) ranks[at] = rank(word[at], word[at + 1]);
-      }
     }
     word.resize(n);
   }
@@ -89,7 +83,7 @@ class MergeTable {
     auto &previous = scratch.previous, &next = scratch.next;
     previous.resize(n);
     next.resize(n);
-    using Entry = std::pair<int64_t, int64_t>;
+    using Entry = std::pair<int32_t, int64_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap;
     std::vector<Entry> made;
     const auto pair_rank = [&](int64_t at) {
@@ -100,9 +94,9 @@ class MergeTable {
       next[i] = i + 1;
     }
     for (int64_t i = 0; i + 1 < n; ++i)
-      if (const int64_t r = pair_rank(i); r != kNone) heap.emplace(r, i);
+      if (const int32_t r = pair_rank(i); r != kNone) heap.emplace(r, i);
     while (!heap.empty()) {
-      const int64_t best = heap.top().first;
+      const int32_t best = heap.top().first;
       made.clear();
       while (!heap.empty() && heap.top().first == best) {
         const int64_t at = heap.top().second;
@@ -114,7 +108,7 @@ class MergeTable {
         next[at] = next[right];
         if (next[at] < n) previous[next[at]] = at;
         for (const int64_t changed : {previous[at], at})
-          if (const int64_t r = pair_rank(changed); r != kNone) made.emplace_back(r, changed);
+          if (const int32_t r = pair_rank(changed); r != kNone) made.emplace_back(r, changed);
       }
       for (const Entry& entry : made) heap.push(entry);
     }

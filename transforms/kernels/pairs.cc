@@ -7,71 +7,114 @@
 namespace rareword {
 namespace {
 
-struct PairCounts {
-  PairTable index;
-  std::vector<int32_t> left, right;
-  std::vector<int64_t> counts;
-
-  void add(int32_t a, int32_t b, int64_t count) {
-    const auto next = static_cast<int64_t>(counts.size());
-    const int64_t at = index.add(pair_key(a, b), next);
-    if (at == next) {
-      left.push_back(a);
-      right.push_back(b);
-      counts.push_back(0);
-    }
-    counts[at] += count;
-  }
+struct CountedPair {
+  uint64_t key, hash;
+  int64_t count;
 };
 
-py::tuple to_python(PairCounts&& pairs) {
-  std::vector<uint64_t> hashes(pairs.counts.size());
-  for (size_t k = 0; k < hashes.size(); ++k)
-    hashes[k] = hash_pair(pair_key(pairs.left[k], pairs.right[k])) >> 16;
-  return py::make_tuple(to_numpy(std::move(pairs.left)), to_numpy(std::move(pairs.right)),
-                        to_numpy(std::move(pairs.counts)), to_numpy(std::move(hashes)));
+// Adds what produce(put) gives to put(key, hash, count).
+template <class Produce>
+void add_pairs(PairTable& table, Produce produce) {
+  auto pairs = lookahead<CountedPair>(
+      [&](const CountedPair& pair) { table.fetch_slot(pair.hash); }, [](const CountedPair&) {},
+      [&](const CountedPair& pair) { table.add(pair.key, pair.hash, 0) += pair.count; });
+  produce([&](uint64_t key, int64_t count) { pairs.push({key, hash_pair(key), count}); });
+  pairs.finish();
+}
+
+// The pairs of all tables, each once, part by part: (left, right, counts, bounds).
+py::tuple to_python(std::vector<PairTable>&& tables, int64_t parts) {
+  struct Columns {
+    Buffer<int32_t> left, right;
+    Buffer<int64_t> counts;
+    explicit Columns(int64_t rows) : left(rows), right(rows), counts(rows) {}
+  };
+  std::unique_ptr<Columns> columns;
+  std::vector<int64_t> bounds;
+  {
+    const py::gil_scoped_release release;
+    const auto n = static_cast<int>(tables.size());
+    if (n > 1) {  // each thread merges the pairs that fall to it
+      std::vector<PairTable> merged(tables.size());
+      in_parallel(n, n, [&](int t, int64_t, int64_t) {
+        for (const PairTable& table : tables)
+          add_pairs(merged[t], [&](auto put) {
+            table.for_each([&](uint64_t key, int64_t count) {
+              if (thread_of(hash_pair(key), n) == t) put(key, count);
+            });
+          });
+      });
+      tables = std::move(merged);
+    }
+    PartLayout rows(tables.size(), parts);
+    for (int t = 0; t < n; ++t)
+      tables[t].for_each(
+          [&](uint64_t key, int64_t) { ++rows.count(t, part_of(hash_pair(key), parts)); });
+    bounds = rows.settle();
+    columns = std::make_unique<Columns>(bounds.back());
+    for (int t = 0; t < n; ++t)
+      tables[t].for_each([&](uint64_t key, int64_t count) {
+        const int64_t row = rows.take(t, part_of(hash_pair(key), parts));
+        columns->left[row] = static_cast<int32_t>(key >> 32);
+        columns->right[row] = static_cast<int32_t>(key);
+        columns->counts[row] = count;
+      });
+  }
+  return py::make_tuple(to_numpy(std::move(columns->left)), to_numpy(std::move(columns->right)),
+                        to_numpy(std::move(columns->counts)), to_numpy(std::move(bounds)));
+}
+
+void check_parts(int64_t parts) {
+  if (parts < 1) throw py::value_error("parts must be 1 or more");
 }
 
 py::tuple count_pairs(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
-                      const Array<int64_t>& counts, int threads) {
+                      const Array<int64_t>& counts, int threads, int64_t parts) {
+  check_parts(parts);
   const SequencesView view(symbols, offsets, counts);
-  std::vector<PairCounts> parts(std::max(threads, 1));
+  std::vector<PairTable> tables(std::max(threads, 1));
   {
     const py::gil_scoped_release release;
     in_parallel(view.words, threads, [&](int t, int64_t begin, int64_t end) {
-      for (int64_t w = begin; w < end; ++w)
-        for (int64_t i = view.offsets[w]; i + 1 < view.offsets[w + 1]; ++i)
-          parts[t].add(view.symbols[i], view.symbols[i + 1], view.counts[w]);
+      add_pairs(tables[t], [&](auto put) {
+        for (int64_t w = begin; w < end; ++w)
+          for (int64_t i = view.offsets[w]; i + 1 < view.offsets[w + 1]; ++i)
+            put(pair_key(view.symbols[i], view.symbols[i + 1]), view.counts[w]);
+      });
     });
-    for (size_t t = 1; t < parts.size(); ++t)
-      for (size_t k = 0; k < parts[t].counts.size(); ++k)
-        parts[0].add(parts[t].left[k], parts[t].right[k], parts[t].counts[k]);
   }
-  return to_python(std::move(parts[0]));
+  return to_python(std::move(tables), parts);
 }
 
 py::tuple sum_pairs(const Array<int32_t>& left, const Array<int32_t>& right,
                     const Array<int64_t>& counts) {
   const int64_t n = counts.size();
   if (left.size() != n || right.size() != n) throw py::value_error("columns differ in length");
-  PairCounts sums;
+  const int32_t *l = left.data(), *r = right.data();
+  const int64_t* c = counts.data();
+  for (int64_t k = 0; k < n; ++k)
+    if (l[k] < 0 || r[k] < 0) throw py::value_error("symbol " + std::to_string(k) + " is negative");
+  std::vector<PairTable> tables(1);
   {
     const py::gil_scoped_release release;
-    for (int64_t k = 0; k < n; ++k) sums.add(left.data()[k], right.data()[k], counts.data()[k]);
+    add_pairs(tables[0], [&](auto put) {
+      for (int64_t k = 0; k < n; ++k) put(pair_key(l[k], r[k]), c[k]);
+    });
   }
-  return to_python(std::move(sums));
+  return to_python(std::move(tables), 1);
 }
 
 }  // namespace
 
 void bind_pairs(py::module_& module) {
   module.def("count_pairs", &count_pairs, py::arg("symbols"), py::arg("offsets"),
-             py::arg("counts"), py::arg("threads") = 1,
+             py::arg("counts"), py::arg("threads") = 1, py::arg("parts") = 1,
              "Adds, over all sequences, count times the adjacent positions of each pair "
              "(overlapping ones too: a a a holds (a, a) twice).\n\nReturns (left int32, right "
-             "int32, counts int64, hashes uint64).");
+             "int32, counts int64, bounds int64): each pair once; those of part p, which a hash of "
+             "the pair decides, are rows bounds[p] .. bounds[p + 1].");
   module.def("sum_pairs", &sum_pairs, py::arg("left"), py::arg("right"), py::arg("counts"),
-             "Adds the counts of equal pairs; returns as count_pairs.");
+             "Adds the counts of equal pairs; returns as count_pairs, in one part.");
 }
 
 }  // namespace rareword

@@ -1,6 +1,6 @@
-// Segments lines into piece ids, with a bounded cache of words.
+// Segments lines into piece ids.
 
-#include <mutex>
+#include <shared_mutex>
 
 #include "arrays.h"
 #include "arrow.h"
@@ -9,147 +9,173 @@
 #include "symbols.h"
 #include "tables.h"
 #include "text.h"
+#include "word_cache.h"
 
 namespace rareword {
 namespace {
 
-// The pieces of the words seen so far. Emptied when it is full: what is frequent is soon back.
-struct WordCache {
-  StringTable words;
-  std::vector<int32_t> pieces;
-  std::vector<int64_t> begins{0};
-
-  size_t memory() const { return words.memory() + pieces.size() * 4 + begins.size() * 8; }
-  void clear() {
-    words.clear();
-    pieces.clear();
-    begins.assign(1, 0);
-  }
-};
-
 class Segmenter {
  public:
-  // left, right, result: symbol ids of the merges by rank. ids: the piece id of every symbol id
-  // (base symbols 0 .. kFirstMerged-1, then merged ones).
+  // left, right, result: symbol ids of the merges by rank, all below `symbols`. bytes: words are cut
+  // into bytes instead of characters before they are merged.
   Segmenter(const Array<int32_t>& left, const Array<int32_t>& right, const Array<int32_t>& result,
-            const Array<int32_t>& ids, int64_t cache_bytes)
-      : merges_(checked(left, right, result, ids), right.data(), result.data(), left.size()),
-        ids_(ids.data(), ids.data() + ids.size()),
-        cache_bytes_(cache_bytes) {}
+            int64_t symbols, bool bytes, int64_t cache_bytes)
+      : merges_(checked(left, right, result, symbols), right.data(), result.data(), left.size()),
+        symbols_(symbols),
+        bytes_(bytes),
+        cache_(cache_bytes) {}
 
-  // Rows of piece ids: (ids int32, offsets int64, words of each row int64).
-  py::tuple segment(const py::object& lines, int threads) {
+  // Rows of piece ids: (ids int32, offsets int64, words of each row int64). to_ids: the piece id of
+  // every symbol; if it is empty, the symbols themselves are returned.
+  py::tuple segment(const py::object& lines, const Array<int32_t>& to_ids, int threads) {
+    if (to_ids.size() != 0 && to_ids.size() != symbols_)
+      throw py::value_error("ids must be none, or one for each of the " +
+                            std::to_string(symbols_) + " symbols");
     const StringColumn column(lines);
-    struct Part {
-      std::vector<int32_t> ids;
-      std::vector<int64_t> sizes, words;
-    };
-    std::vector<Part> parts(std::max(threads, 1));
-    std::vector<int32_t> all;
-    std::vector<int64_t> offsets{0}, words;
+    const int64_t rows = column.rows();
+    const int32_t* const map = to_ids.size() != 0 ? to_ids.data() : nullptr;
+    Buffer<int64_t> offsets(rows + 1), words(rows);
+    std::unique_ptr<Buffer<int32_t>> ids;
     {
       const py::gil_scoped_release release;
-      in_parallel(column.rows(), threads, [&](int t, int64_t begin, int64_t end) {
-        const auto cache = borrow();
-        Part& part = parts[t];
-        MergeTable::Scratch scratch;
-        std::vector<int32_t> symbols;
-        for (int64_t row = begin; row < end; ++row) {
-          const size_t before = part.ids.size();
-          int64_t count = 0;
-          for_each_word(column[row], [&](std::string_view word, size_t first) {
-            ++count;
-            append(word, row, first, *cache, symbols, scratch, part.ids);
-          });
-          part.sizes.push_back(static_cast<int64_t>(part.ids.size() - before));
-          part.words.push_back(count);
-        }
-        give_back(cache);
+      empty_full_cache();
+      const std::shared_lock<std::shared_mutex> using_cache(cache_mutex_);
+      std::vector<Part> parts(std::max(threads, 1));
+      in_parallel(rows, threads, [&](int t, int64_t begin, int64_t end) {
+        parts[t] = segment_rows(column, begin, end, &offsets[0], words.data.get());
+        if (map == nullptr) return;
+        int32_t* const found = parts[t].ids.get();
+        for (int64_t i = 0; i < parts[t].size; ++i) found[i] = map[found[i]];
       });
-      all.swap(parts[0].ids);
-      for (size_t t = 0; t < parts.size(); ++t) {
-        if (t > 0) all.insert(all.end(), parts[t].ids.begin(), parts[t].ids.end());
-        for (const int64_t size : parts[t].sizes) offsets.push_back(offsets.back() + size);
-        words.insert(words.end(), parts[t].words.begin(), parts[t].words.end());
-      }
+      offsets[0] = 0;
+      ids = joined(parts, offsets);
     }
-    return py::make_tuple(to_numpy(std::move(all)), to_numpy(std::move(offsets)),
+    return py::make_tuple(to_numpy(std::move(*ids)), to_numpy(std::move(offsets)),
                           to_numpy(std::move(words)));
   }
 
  private:
+  struct Word {
+    std::string_view text;
+    uint64_t hash;
+    int64_t row;
+    size_t first;
+  };
+
+  // The ids of rows begin .. end; offsets count from this part's start until the parts are joined.
+  struct Part {
+    int64_t begin = 0, end = 0, size = 0;
+    std::unique_ptr<int32_t[]> ids;
+  };
+
   static const int32_t* checked(const Array<int32_t>& left, const Array<int32_t>& right,
-                                const Array<int32_t>& result, const Array<int32_t>& ids) {
+                                const Array<int32_t>& result, int64_t symbols) {
     if (right.size() != left.size() || result.size() != left.size())
       throw py::value_error("left, right and result differ in length");
-    if (ids.size() < kFirstMerged) throw py::value_error("ids must cover all base symbols");
+    if (symbols < kFirstMerged) throw py::value_error("there are more base symbols than that");
     for (int64_t r = 0; r < left.size(); ++r)
       for (const int32_t symbol : {left.data()[r], right.data()[r], result.data()[r]})
-        if (symbol < 0 || symbol >= ids.size())
-          throw py::value_error("merge " + std::to_string(r) + " names a symbol without an id");
+        if (symbol < 0 || symbol >= symbols)
+          throw py::value_error("merge " + std::to_string(r) + " names a symbol that is not there");
     return left.data();
   }
 
-  void append(std::string_view word, int64_t row, size_t first, WordCache& cache,
-              std::vector<int32_t>& symbols, MergeTable::Scratch& scratch,
-              std::vector<int32_t>& out) const {
-    if (cache.memory() > static_cast<size_t>(cache_bytes_)) cache.clear();
-    bool is_new = false;
-    const int64_t id = cache.words.add(word, hash_bytes(word), is_new);
-    if (is_new) {
-      symbols.clear();
-      try {
-        for (size_t at = 0; at < word.size();) {
-          const size_t begin = at;
-          const int32_t code = next_code_point(word, at);
-          if (code < 0) throw_not_utf8(row, first + begin);
-          symbols.push_back(2 * code + (at == word.size()));
-        }
-      } catch (...) {
-        cache.clear();  // the word has no pieces and must not be found again
-        throw;
-      }
-      merges_.merge(symbols, scratch);
-      for (const int32_t symbol : symbols) cache.pieces.push_back(ids_[symbol]);
-      cache.begins.push_back(static_cast<int64_t>(cache.pieces.size()));
-    }
-    out.insert(out.end(), cache.pieces.begin() + cache.begins[id],
-               cache.pieces.begin() + cache.begins[id + 1]);
+  // What is frequent is soon back in it.
+  void empty_full_cache() {
+    if (!cache_.full()) return;
+    const std::unique_lock<std::shared_mutex> alone(cache_mutex_);
+    if (cache_.full()) cache_.clear();
   }
 
-  // Each running thread has a cache of its own; they outlive the call.
-  std::shared_ptr<WordCache> borrow() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (idle_.empty()) return std::make_shared<WordCache>();
-    auto cache = idle_.back();
-    idle_.pop_back();
-    return cache;
+  Part segment_rows(const StringColumn& column, int64_t begin, int64_t end, int64_t* offsets,
+                    int64_t* words_of) {
+    Part part{begin, end, 0, nullptr};
+    // A piece has a byte or more, so this is room enough; what is not used is never touched.
+    part.ids.reset(new int32_t[column.bytes(begin, end) + kReadable]);
+    int32_t* const ids = part.ids.get();
+    int64_t size = 0, row = begin;
+    MergeTable::Scratch scratch;
+    std::vector<int32_t> symbols;
+    const auto end_rows_before = [&](int64_t next) {
+      for (; row < next; ++row) offsets[row + 1] = size;
+    };
+    auto words = lookahead<Word>(
+        [&](const Word& word) { cache_.fetch_slot(word.hash); },
+        [&](const Word& word) { cache_.fetch_entry(word.hash); },
+        [&](const Word& word) {
+          end_rows_before(word.row);
+          auto pieces = cache_.find(word.text, word.hash);
+          if (pieces.values == nullptr) {
+            symbols.clear();
+            append_base_symbols(word.text, word.row, word.first, bytes_, symbols);
+            merges_.merge(symbols, scratch);
+            cache_.add(word.text, word.hash, symbols.data(), symbols.size());
+            memcpy(ids + size, symbols.data(), symbols.size() * sizeof(int32_t));
+            size += static_cast<int64_t>(symbols.size());
+            return;
+          }
+          // Most words have few pieces: one copy of fixed size.
+          memcpy(ids + size, pieces.values, kReadable * sizeof(int32_t));
+          if (pieces.size > kReadable)
+            memcpy(ids + size, pieces.values, pieces.size * sizeof(int32_t));
+          size += static_cast<int64_t>(pieces.size);
+        });
+    for (int64_t r = begin; r < end; ++r) {
+      int64_t count = 0;
+      for_each_word(column[r], [&](std::string_view text, size_t first) {
+        ++count;
+        words.push({text, hash_bytes(text), r, first});
+      });
+      words_of[r] = count;
+    }
+    words.finish();
+    end_rows_before(end);
+    part.size = size;
+    return part;
   }
-  void give_back(const std::shared_ptr<WordCache>& cache) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(cache);
+
+  static std::unique_ptr<Buffer<int32_t>> joined(std::vector<Part>& parts,
+                                                 Buffer<int64_t>& offsets) {
+    if (parts.size() == 1) return std::make_unique<Buffer<int32_t>>(std::move(parts[0].ids), parts[0].size);
+    std::vector<int64_t> bases{0};
+    for (const Part& part : parts) bases.push_back(bases.back() + part.size);
+    auto all = std::make_unique<Buffer<int32_t>>(bases.back());
+    const auto n = static_cast<int64_t>(parts.size());
+    in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const Part& part = parts[k];
+        if (part.size > 0) memcpy(&(*all)[bases[k]], part.ids.get(), part.size * sizeof(int32_t));
+        for (int64_t row = part.begin; row < part.end; ++row) offsets[row + 1] += bases[k];
+      }
+    });
+    return all;
   }
+
+  static constexpr size_t kReadable = WordCache<int32_t>::kReadable;
 
   MergeTable merges_;
-  std::vector<int32_t> ids_;
-  int64_t cache_bytes_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<WordCache>> idle_;
+  int64_t symbols_;
+  bool bytes_;
+  WordCache<int32_t> cache_;
+  std::shared_mutex cache_mutex_;
 };
 
 }  // namespace
 
 void bind_segment(py::module_& module) {
-  py::class_<Segmenter>(module, "Segmenter",
-                        "Merges by rank and the piece id of every symbol; segments lines.")
-      .def(py::init<const Array<int32_t>&, const Array<int32_t>&, const Array<int32_t>&,
-                    const Array<int32_t>&, int64_t>(),
-           py::arg("left"), py::arg("right"), py::arg("result"), py::arg("ids"),
-           py::arg("cache_bytes") = int64_t{256} << 20)
-      .def("segment", &Segmenter::segment, py::arg("lines"), py::arg("threads") = 1,
-           "Piece ids of each line of an Arrow string array (words split at U+0020).\n\n"
-           "Returns (ids int32, offsets int64, words of each line int64). Raises ValueError "
-           "naming row and byte for text that is not UTF-8.");
+  py::class_<Segmenter>(module, "Segmenter", "Cuts lines into pieces, by merges in their order.")
+      .def(py::init<const Array<int32_t>&, const Array<int32_t>&, const Array<int32_t>&, int64_t,
+                    bool, int64_t>(),
+           py::arg("left"), py::arg("right"), py::arg("result"), py::arg("symbols"),
+           py::arg("bytes") = false, py::arg("cache_bytes") = int64_t{256} << 20,
+           "left, right, result: symbol ids of the merges by rank, below `symbols`. bytes: words "
+           "are cut into bytes, not characters, before they are merged.")
+      .def("segment", &Segmenter::segment, py::arg("lines"), py::arg("ids"),
+           py::arg("threads") = 1,
+           "The pieces of each line of an Arrow string array (words split at U+0020).\n\n"
+           "ids: the piece id of each symbol, or empty: symbols are returned. Returns (ids int32, "
+           "offsets int64, words of each line int64). Raises ValueError naming row and byte for "
+           "text that is not UTF-8.");
 }
 
 }  // namespace rareword

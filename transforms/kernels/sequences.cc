@@ -10,7 +10,7 @@
 namespace rareword {
 namespace {
 
-py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
+py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts, bool bytes) {
   const StringColumn column(words);
   if (counts.size() != column.rows()) throw py::value_error("words and counts differ in length");
   const int64_t* count = counts.data();
@@ -18,17 +18,38 @@ py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts) {
   {
     const py::gil_scoped_release release;
     for (int64_t row = 0; row < column.rows(); ++row) {
-      const std::string_view word = column[row];
-      for (size_t at = 0; at < word.size();) {
-        const size_t begin = at;
-        const int32_t code = next_code_point(word, at);
-        if (code < 0) throw_not_utf8(row, begin);
-        result.symbols.push_back(2 * code + (at == word.size()));
-      }
+      append_base_symbols(column[row], row, 0, bytes, result.symbols);
       result.end_word(count[row]);
     }
   }
   return to_python(std::move(result));
+}
+
+// The parts one behind the other.
+py::tuple joined(const std::vector<Sequences>& parts) {
+  std::vector<int64_t> words{0}, sizes{0};
+  for (const Sequences& part : parts) {
+    words.push_back(words.back() + static_cast<int64_t>(part.counts.size()));
+    sizes.push_back(sizes.back() + static_cast<int64_t>(part.symbols.size()));
+  }
+  Buffer<int32_t> symbols(sizes.back());
+  Buffer<int64_t> offsets(words.back() + 1), counts(words.back());
+  {
+    const py::gil_scoped_release release;
+    const auto n = static_cast<int64_t>(parts.size());
+    in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const Sequences& part = parts[k];
+        std::copy(part.symbols.begin(), part.symbols.end(), symbols.data.get() + sizes[k]);
+        std::copy(part.counts.begin(), part.counts.end(), counts.data.get() + words[k]);
+        for (size_t w = 0; w < part.counts.size(); ++w)
+          offsets[words[k] + static_cast<int64_t>(w)] = part.offsets[w] + sizes[k];
+      }
+    });
+    offsets[words.back()] = sizes.back();
+  }
+  return py::make_tuple(to_numpy(std::move(symbols)), to_numpy(std::move(offsets)),
+                        to_numpy(std::move(counts)));
 }
 
 py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
@@ -54,25 +75,18 @@ py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offs
         parts[t].end_word(view.counts[w]);
       }
     });
-    for (size_t t = 1; t < parts.size(); ++t) {
-      const auto shift = static_cast<int64_t>(parts[0].symbols.size());
-      auto &all = parts[0], &part = parts[t];
-      all.symbols.insert(all.symbols.end(), part.symbols.begin(), part.symbols.end());
-      all.counts.insert(all.counts.end(), part.counts.begin(), part.counts.end());
-      for (size_t k = 1; k < part.offsets.size(); ++k)
-        all.offsets.push_back(part.offsets[k] + shift);
-      part = Sequences();
-    }
   }
-  return to_python(std::move(parts[0]));
+  if (parts.size() == 1) return to_python(std::move(parts[0]));
+  return joined(parts);
 }
 
 }  // namespace
 
 void bind_sequences(py::module_& module) {
   module.def("base_symbols", &base_symbols, py::arg("words"), py::arg("counts"),
-             "The base symbols of each word of an Arrow string array: 2 * code point, plus 1 at "
-             "the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
+             py::arg("bytes") = false,
+             "The base symbols of each word of an Arrow string array: 2 * code point (bytes: 2 * "
+             "byte), plus 1 at the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
              "ValueError naming row and byte for text that is not UTF-8.");
   module.def("apply_merges", &apply_merges, py::arg("symbols"), py::arg("offsets"),
              py::arg("counts"), py::arg("left"), py::arg("right"), py::arg("threads") = 1,

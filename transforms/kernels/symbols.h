@@ -1,5 +1,6 @@
 // Symbol ids, without any alphabet: a base symbol is 2 * code point + (1 if it ends the word), and
-// the merge of rank r makes symbol kFirstMerged + r.
+// the merge of rank r makes symbol kFirstMerged + r. Where words are cut into bytes, a byte stands
+// for the code point of its number.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,20 @@
 namespace rareword {
 
 constexpr int32_t kFirstMerged = 2 * 0x110000;
+
+// Appends the base symbols of a word that begins at byte `first` of a row. bytes: a symbol for each
+// byte, else for each code point. Throws, naming row and byte, if characters are asked for and the
+// word is not UTF-8.
+inline void append_base_symbols(std::string_view word, int64_t row, size_t first, bool bytes,
+                                std::vector<int32_t>& symbols) {
+  for (size_t at = 0; at < word.size();) {
+    const size_t begin = at;
+    const int32_t code =
+        bytes ? static_cast<uint8_t>(word[at++]) : next_code_point(word, at);
+    if (code < 0) throw_not_utf8(row, first + begin);
+    symbols.push_back(2 * code + (at == word.size()));
+  }
+}
 
 // Text and finality of symbols, derived from the merges that made them.
 class SymbolTexts {

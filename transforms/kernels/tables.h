@@ -1,6 +1,10 @@
 // Hash tables of the kernels: byte strings (words, chunks of symbols) and symbol pairs.
 //
-// Hashes are functions of the bytes alone, so that every process and machine agrees on them.
+// Hashes are functions of the bytes alone, so that every process and machine agrees on them. Tables
+// use a hash's high bits for the slot; its low bits are left to spread entries over shards.
+//
+// What a large table costs is waiting for memory. So each table can fetch the memory of a key
+// ahead of its turn (`fetch_slot`, then `fetch_entry`), and `Lookahead` keeps the keys waiting.
 #pragma once
 
 #include <cstdint>
@@ -40,123 +44,230 @@ inline uint64_t hash_bytes(std::string_view text) {
   return mix(hash ^ short_word(at, left), 0xE7037ED1A0B428DBull);
 }
 
-// Distinct byte strings, numbered in the order of their first appearance. Open addressing; the
-// bytes live one after the other in `bytes`, string i from begin(i) on.
-class StringTable {
- public:
-  StringTable() : slots_(1 << 12) { begins_.push_back(0); }
-
-  int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
-  std::string_view operator[](int64_t id) const {
-    return {bytes_.data() + begins_[id], begins_[id + 1] - begins_[id]};
-  }
-  uint64_t hash(int64_t id) const { return hashes_[id]; }
-  const std::vector<char>& bytes() const { return bytes_; }
-  const std::vector<uint64_t>& begins() const { return begins_; }
-  size_t memory() const { return bytes_.size() + begins_.size() * 16 + slots_.size() * 16; }
-
-  // The number of a string; `is_new` tells whether this call added it.
-  int64_t add(std::string_view text, uint64_t hash, bool& is_new) {
-    size_t at = hash & (slots_.size() - 1);
-    for (; slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1))
-      if (slots_[at].hash == hash && (*this)[slots_[at].id] == text) {
-        is_new = false;
-        return slots_[at].id;
-      }
-    is_new = true;
-    const int64_t id = size();
-    slots_[at] = {hash, id};
-    bytes_.insert(bytes_.end(), text.begin(), text.end());
-    begins_.push_back(bytes_.size());
-    hashes_.push_back(hash);
-    if (static_cast<size_t>(size()) * 2 > slots_.size()) grow();
-    return id;
-  }
-
-  void clear() {
-    slots_.assign(1 << 12, Slot{});
-    bytes_.clear();
-    begins_.assign(1, 0);
-    hashes_.clear();
-  }
-
- private:
-  struct Slot {
-    uint64_t hash = 0;
-    int64_t id = -1;
+// Whether two byte strings are equal; for strings as short as words this beats memcmp.
+inline bool equal(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  const size_t size = a.size();
+  if (size <= 8) return short_word(a.data(), size) == short_word(b.data(), size);
+  const auto differ = [&](size_t at) {
+    uint64_t x, y;
+    memcpy(&x, a.data() + at, 8);
+    memcpy(&y, b.data() + at, 8);
+    return x != y;
   };
-
-  void grow() {
-    slots_.assign(slots_.size() * 2, Slot{});
-    const size_t mask = slots_.size() - 1;
-    for (int64_t id = 0; id < size(); ++id) {
-      size_t at = hashes_[id] & mask;
-      while (slots_[at].id >= 0) at = (at + 1) & mask;
-      slots_[at] = {hashes_[id], id};
-    }
-  }
-
-  std::vector<Slot> slots_;
-  std::vector<char> bytes_;
-  std::vector<uint64_t> begins_;
-  std::vector<uint64_t> hashes_;
-};
+  for (size_t at = 0; at + 8 < size; at += 8)
+    if (differ(at)) return false;
+  return !differ(size - 8);
+}
 
 inline uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-inline uint64_t hash_pair(uint64_t key) {
-  key *= 0x9E3779B97F4A7C15ull;
-  return key ^ key >> 32;
+inline uint64_t hash_pair(uint64_t key) { return mix(key, 0x9E3779B97F4A7C15ull); }
+
+// The part of `parts` that an entry belongs to.
+inline int64_t part_of(uint64_t hash, int64_t parts) {
+  return static_cast<int64_t>((hash & 0xFFFFFFFF) % static_cast<uint64_t>(parts));
 }
 
-// Symbol pair -> a number the caller chooses.
-class PairTable {
+// Which of `threads` threads merges an entry; independent of its part and its slot.
+inline int thread_of(uint64_t hash, int threads) {
+  return static_cast<int>((hash >> 32 & 0xFFFF) * static_cast<uint64_t>(threads) >> 16);
+}
+
+// A queue between finding a key and using it. A key is first given to `fetch_slot`, half a queue
+// later to `fetch_entry`, and at last, when both have arrived in the cache, to `use`.
+template <class Key, class FetchSlot, class FetchEntry, class Use>
+class Lookahead {
  public:
-  PairTable() : keys_(1 << 10, kEmpty), values_(1 << 10) {}
+  Lookahead(FetchSlot fetch_slot, FetchEntry fetch_entry, Use use)
+      : fetch_slot_(fetch_slot), fetch_entry_(fetch_entry), use_(use) {}
 
-  // The value of a pair, or null.
-  int64_t* find(uint64_t key) {
-    for (size_t at = hash_pair(key) & mask(); keys_[at] != kEmpty; at = (at + 1) & mask())
-      if (keys_[at] == key) return &values_[at];
-    return nullptr;
+  void push(const Key& key) {
+    fetch_slot_(key);
+    if (pushed_ >= kSize / 2) fetch_entry_(keys_[(pushed_ - kSize / 2) % kSize]);
+    Key& place = keys_[pushed_ % kSize];
+    if (pushed_ >= kSize) use_(place);
+    place = key;
+    ++pushed_;
   }
-  const int64_t* find(uint64_t key) const { return const_cast<PairTable*>(this)->find(key); }
 
-  // The value of a pair, entered as `value` if it was not there.
-  int64_t& add(uint64_t key, int64_t value) {
-    if (++used_ * 2 > keys_.size()) grow();
-    size_t at = hash_pair(key) & mask();
-    for (; keys_[at] != kEmpty; at = (at + 1) & mask())
-      if (keys_[at] == key) {
-        --used_;
-        return values_[at];
-      }
-    keys_[at] = key;
-    return values_[at] = value;
+  // Uses the keys that still wait.
+  void finish() {
+    for (size_t k = pushed_ > kSize ? pushed_ - kSize : 0; k < pushed_; ++k) use_(keys_[k % kSize]);
+    pushed_ = 0;
   }
 
  private:
-  static constexpr uint64_t kEmpty = ~0ull;  // symbols are not negative, so no pair has this key
-  size_t mask() const { return keys_.size() - 1; }
+  static constexpr size_t kSize = 32;
+  FetchSlot fetch_slot_;
+  FetchEntry fetch_entry_;
+  Use use_;
+  Key keys_[kSize];
+  size_t pushed_ = 0;
+};
 
-  void grow() {
-    std::vector<uint64_t> keys(keys_.size() * 2, kEmpty);
-    std::vector<int64_t> values(keys.size());
-    keys.swap(keys_);
-    values.swap(values_);
-    for (size_t old = 0; old < keys.size(); ++old) {
-      if (keys[old] == kEmpty) continue;
-      size_t at = hash_pair(keys[old]) & mask();
-      while (keys_[at] != kEmpty) at = (at + 1) & mask();
-      keys_[at] = keys[old];
-      values_[at] = values[old];
+template <class Key, class FetchSlot, class FetchEntry, class Use>
+auto lookahead(FetchSlot fetch_slot, FetchEntry fetch_entry, Use use) {
+  return Lookahead<Key, FetchSlot, FetchEntry, Use>(fetch_slot, fetch_entry, use);
+}
+
+// Distinct byte strings, each with a Value, in the order of their first appearance. Open
+// addressing; entries lie one behind the other: value, size, bytes, padding to 8.
+template <class Value>
+class StringTable {
+ public:
+  StringTable() : slots_(1 << kFirstBits) {}
+
+  int64_t size() const { return size_; }
+  // Bytes of all strings.
+  int64_t text_bytes() const { return text_bytes_; }
+  size_t memory() const { return entries_.capacity() + slots_.size() * sizeof(Slot); }
+
+  void fetch_slot(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
+  void fetch_entry(uint64_t hash) const {
+    // Of an empty slot this fetches the first entry, which does no harm.
+    __builtin_prefetch(entries_.data() + slots_[hash >> shift_].begin);
+  }
+
+  // The value of a string, a new one's being Value{}. Valid until the next call.
+  Value& add(std::string_view text, uint64_t hash, bool& is_new) {
+    size_t at = hash >> shift_;
+    for (; slots_[at].used; at = (at + 1) & (slots_.size() - 1)) {
+      if (slots_[at].hash != hash) continue;
+      Head* const head = head_at(slots_[at].begin);
+      if (!equal(text_of(head), text)) continue;
+      is_new = false;
+      return head->value;
+    }
+    is_new = true;
+    const size_t begin = entries_.size();
+    slots_[at] = {hash, begin, true};
+    entries_.resize(begin + entry_bytes(text.size()));
+    Head* const head = head_at(begin);
+    *head = {Value{}, text.size()};
+    memcpy(head + 1, text.data(), text.size());
+    text_bytes_ += static_cast<int64_t>(text.size());
+    if (static_cast<size_t>(++size_) * 2 > slots_.size()) grow();
+    return head->value;
+  }
+
+  Value& add(std::string_view text, uint64_t hash) {
+    bool is_new = false;
+    return add(text, hash, is_new);
+  }
+
+  // Calls use(text, value) for every string.
+  template <class Use>
+  void for_each(Use use) const {
+    for (size_t begin = 0; begin < entries_.size();) {
+      const Head* const head = reinterpret_cast<const Head*>(entries_.data() + begin);
+      use(text_of(head), head->value);
+      begin += entry_bytes(head->size);
     }
   }
 
-  std::vector<uint64_t> keys_;
-  std::vector<int64_t> values_;
+ private:
+  static constexpr int kFirstBits = 12;
+  struct Slot {
+    uint64_t hash = 0;
+    uint64_t begin : 63;
+    uint64_t used : 1;
+    Slot() : begin(0), used(0) {}
+    Slot(uint64_t hash, uint64_t begin, bool used) : hash(hash), begin(begin), used(used) {}
+  };
+  struct Head {
+    Value value;
+    uint64_t size;
+  };
+  static_assert(sizeof(Head) % 8 == 0, "entries stay aligned");
+
+  Head* head_at(uint64_t begin) { return reinterpret_cast<Head*>(entries_.data() + begin); }
+  static std::string_view text_of(const Head* head) {
+    return {reinterpret_cast<const char*>(head + 1), head->size};
+  }
+  static size_t entry_bytes(size_t size) { return sizeof(Head) + (size + 7) / 8 * 8; }
+
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    --shift_;
+    for (const Slot& slot : old) {
+      if (!slot.used) continue;
+      size_t at = slot.hash >> shift_;
+      while (slots_[at].used) at = (at + 1) & (slots_.size() - 1);
+      slots_[at] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;
+  int shift_ = 64 - kFirstBits;
+  std::vector<char> entries_;
+  int64_t size_ = 0, text_bytes_ = 0;
+};
+
+// Symbol pair (pair_key) -> a number.
+class PairTable {
+ public:
+  PairTable() : slots_(1 << kFirstBits) {}
+
+  int64_t size() const { return static_cast<int64_t>(used_); }
+
+  void fetch_slot(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
+
+  // The value of a pair, or null.
+  const int64_t* find(uint64_t key) const {
+    for (size_t at = hash_pair(key) >> shift_; slots_[at].key != kEmpty;
+         at = (at + 1) & (slots_.size() - 1))
+      if (slots_[at].key == key) return &slots_[at].value;
+    return nullptr;
+  }
+  int64_t* find(uint64_t key) {
+    return const_cast<int64_t*>(static_cast<const PairTable*>(this)->find(key));
+  }
+
+  // The value of a pair, entered as `value` if it was not there. Valid until the next call.
+  int64_t& add(uint64_t key, int64_t value) { return add(key, hash_pair(key), value); }
+  int64_t& add(uint64_t key, uint64_t hash, int64_t value) {
+    if ((used_ + 1) * 2 > slots_.size()) grow();
+    size_t at = hash >> shift_;
+    for (; slots_[at].key != kEmpty; at = (at + 1) & (slots_.size() - 1))
+      if (slots_[at].key == key) return slots_[at].value;
+    ++used_;
+    slots_[at] = {key, value};
+    return slots_[at].value;
+  }
+
+  // Calls use(key, value) for every pair.
+  template <class Use>
+  void for_each(Use use) const {
+    for (const Slot& slot : slots_)
+      if (slot.key != kEmpty) use(slot.key, slot.value);
+  }
+
+ private:
+  static constexpr int kFirstBits = 10;
+  static constexpr uint64_t kEmpty = ~0ull;  // symbols are not negative, so no pair has this key
+  struct Slot {
+    uint64_t key = kEmpty;
+    int64_t value = 0;
+  };
+
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    --shift_;
+    for (const Slot& slot : old) {
+      if (slot.key == kEmpty) continue;
+      size_t at = hash_pair(slot.key) >> shift_;
+      while (slots_[at].key != kEmpty) at = (at + 1) & (slots_.size() - 1);
+      slots_[at] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;
+  int shift_ = 64 - kFirstBits;
   size_t used_ = 0;
 };
 

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace rareword {
 
@@ -60,18 +65,43 @@ inline void check_utf8(std::string_view word, int64_t row, size_t begin) {
     if (next_code_point(word, at) < 0) throw_not_utf8(row, begin + at);
 }
 
+// Which of 64 bytes are spaces, byte i at bit i.
+inline uint64_t spaces_of(const char* at) {
+#ifdef __SSE2__
+  const __m128i space = _mm_set1_epi8(' ');
+  uint64_t found = 0;
+  for (int k = 0; k < 4; ++k) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at) + k);
+    found |= static_cast<uint64_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(block, space))) << (16 * k);
+  }
+  return found;
+#else
+  uint64_t found = 0;
+  for (int i = 0; i < 64; ++i) found |= static_cast<uint64_t>(at[i] == ' ') << i;
+  return found;
+#endif
+}
+
 // Calls use(word, first byte) for each word of a line. Words are split at U+0020 only, as in
 // subword-nmt; empty words do not exist.
 template <class Use>
 void for_each_word(std::string_view line, Use use) {
   const char* const data = line.data();
   const size_t size = line.size();
-  for (size_t begin = 0; begin < size;) {
-    size_t end = begin;
-    while (end < size && data[end] != ' ') ++end;  // words are short: a loop beats memchr
-    if (end > begin) use(std::string_view(data + begin, end - begin), begin);
-    begin = end + 1;
-  }
+  size_t begin = 0;
+  const auto words_until = [&](uint64_t spaces, size_t at) {
+    for (; spaces != 0; spaces &= spaces - 1) {
+      const size_t end = at + __builtin_ctzll(spaces);
+      if (end > begin) use(std::string_view(data + begin, end - begin), begin);
+      begin = end + 1;
+    }
+  };
+  size_t at = 0;
+  for (; at + 64 <= size; at += 64) words_until(spaces_of(data + at), at);
+  char rest[64] = {};
+  memcpy(rest, data + at, size - at);
+  words_until(spaces_of(rest), at);
+  if (size > begin) use(std::string_view(data + begin, size - begin), begin);
 }
 
 }  // namespace rareword
