@@ -5,6 +5,7 @@ ordinary text. A codes file writes the flag as the suffix `</w>`; what that form
 is refused with the offending merge.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,6 +37,15 @@ class Merge:
     @property
     def result(self) -> Symbol:
         return Symbol(self.left.text + self.right.text, self.right.final)
+
+
+class Codes(NamedTuple):
+    """What a codes file says."""
+
+    version: tuple[int, int]
+    """(0, 1): the end of a word is a symbol of its own, with empty text. (0, 2): the last character
+    of a word is another symbol than the same character inside."""
+    merges: list[Merge]
 
 
 def to_table(merges: Sequence[Merge]) -> pa.Table:
@@ -95,18 +105,21 @@ def to_codes(merges: Iterable[Merge]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_codes(text: str, name: str) -> list[Merge]:
+def from_codes(text: str, name: str) -> Codes:
     """Reads a codes file, version 0.1 or 0.2; counts are 0. `name` is for errors.
 
-    Version 0.1 has no header and treats `</w>` as a symbol of its own; a third, numeric column
-    (fastBPE's count) is accepted. Raises RarewordError naming file, line and content.
+    Version 0.1 has no header and treats `</w>` as a symbol of its own. A third, numeric column is
+    the count of a fastBPE file, which has no header either but ends words as version 0.2 does.
+    Raises RarewordError naming file, line and content.
     """
     lines = text.removeprefix("\ufeff").split("\n")
-    version, start = "0.1", 0
+    version, start = (0, 1), 0
     if lines[0].startswith("#version:"):
-        version, start = lines[0].removeprefix("#version:").strip(), 1
-        if version not in ("0.1", "0.2"):
-            raise RarewordError(f"{name}: codes version {version!r} is not known (0.1 and 0.2 are)")
+        given, start = lines[0].removeprefix("#version:").strip(), 1
+        known = re.fullmatch(r"0\.([12])(\.0+)*", given)
+        if known is None:
+            raise RarewordError(f"{name}: codes version {given!r} is not known (0.1 and 0.2 are)")
+        version = (0, int(known[1]))
     while lines and not lines[-1].strip("\r"):
         lines.pop()
     merges = []
@@ -115,14 +128,15 @@ def from_codes(text: str, name: str) -> list[Merge]:
         count = 0
         if len(fields) == 3 and fields[2].isdecimal():
             count = int(fields.pop())
+            version = (0, 2) if start == 0 else version
         if len(fields) != 2 or not all(fields):
             raise RarewordError(f"{name}, line {number}: expected two symbols, found {line!r}")
         left, right = (Symbol(f.removesuffix(END_OF_WORD), f.endswith(END_OF_WORD)) for f in fields)
         merges.append(Merge(left, right, count))
-    return merges
+    return Codes(version, merges)
 
 
-def read_codes(url: str) -> list[Merge]:
+def read_codes(url: str) -> Codes:
     """Reads a codes file by URL (UTF-8 always)."""
     with storage.open_read(url) as stream:
         data = stream.read()

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rareword.pipelines import cli, run
+from rareword.pipelines import cli, run, subword_nmt
 from rareword.schemas import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,9 +123,12 @@ def code_lines(path: Path) -> Iterator[str]:
         yield from block.replace("\\\n", " ").splitlines()
 
 
-def flags_of(job: str) -> set[str]:
+def flags_of(job: str, command: str) -> set[str]:
     if job == "run":
         return set(run.argument_parser()._option_string_actions)
+    if job == "subword-nmt":
+        (commands,) = subword_nmt.argument_parser()._subparsers._group_actions
+        return set(commands.choices[command]._option_string_actions)
     module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
     known = options.flags(module.JOB.options)
     return {*known, *(flag.replace("--", "--no-", 1) for flag in known), "--help"}
@@ -139,7 +142,7 @@ def test_commands_in_documents_have_their_options(path: Path) -> None:
         words = shlex.split(line, comments=True)
         if words[0] == "rareword" and words[1] not in ("JOB", "--version"):
             assert words[1] in cli.JOBS, f"{path.name}: {line}"
-            known = flags_of(words[1])
+            known = flags_of(*words[1:3])
             for word in words[2:]:
                 name = word.split("=")[0]
                 if name.startswith("--") and "_" not in name and name != "--runner":

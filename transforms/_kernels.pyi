@@ -1,5 +1,7 @@
 """Types of the C++ extension; see transforms/kernels/."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
 
 FIRST_MERGED: int
+END_OF_WORD: int
 
 class WordCounter:
     def __init__(self, threads: int = 1) -> None: ...
@@ -65,3 +68,35 @@ class Segmenter:
     def segment(
         self, lines: pa.Array, ids: Int32, threads: int = 1
     ) -> tuple[Int32, Int64, Int64]: ...
+
+class Renderer:
+    def __init__(
+        self,
+        left: Int32,
+        right: Int32,
+        result: Int32,
+        sizes: Int32,
+        split_left: Int32,
+        split_right: Int32,
+        in_vocabulary: UInt8,
+        separator: str,
+        end_symbol: bool,
+        glossary: Callable[[str], list[tuple[str, bool]] | None] | None,
+        cache_bytes: int = ...,
+    ) -> None: ...
+    def render(
+        self,
+        text: bytes,
+        first_line: int = 0,
+        threads: int = 1,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> list[bytes]: ...
+    def render_words(self, words: pa.Array) -> tuple[Int64, UInt8]: ...
+
+class TextCounter:
+    def __init__(self) -> None: ...
+    def add(self, text: bytes, first_line: int = 0, threads: int = 1) -> None: ...
+    @property
+    def memory(self) -> int: ...
+    def words(self) -> tuple[Int64, UInt8, Int64]: ...

@@ -14,7 +14,13 @@ def job_module(name: str):
     return import_module(f"rareword.pipelines.{name.replace('-', '_')}")
 
 
-@pytest.mark.parametrize("arguments", [[], *([name] for name in cli.JOBS)], ids=" ".join)
+COMMANDS = [
+    "learn-bpe", "apply-bpe", "get-vocab", "learn-joint-bpe-and-vocab", "segment-char-ngrams",
+]  # fmt: skip
+CALLS = [[], *([name] for name in cli.JOBS), *(["subword-nmt", name] for name in COMMANDS)]
+
+
+@pytest.mark.parametrize("arguments", CALLS, ids=" ".join)
 def test_help_imports_neither_beam_nor_torch(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom rareword.pipelines.cli import main\n"
@@ -34,7 +40,7 @@ def test_help_imports_neither_beam_nor_torch(arguments: list[str]) -> None:
 def test_every_job_has_its_module_and_its_name(name: str) -> None:
     module = job_module(name)
     assert callable(module.run)
-    if name != "run":
+    if name not in ("run", "subword-nmt"):
         assert module.JOB.name == name
 
 

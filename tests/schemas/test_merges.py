@@ -71,12 +71,13 @@ def test_subword_nmt_reads_the_codes_we_write(found: list[Merge]) -> None:
 @given(PLAIN)
 def test_codes_we_write_are_read_by_us_without_their_counts(found: list[Merge]) -> None:
     plain = [Merge(merge.left, merge.right, 0) for merge in found]
-    assert merges.from_codes(merges.to_codes(found), "codes") == plain
+    assert merges.from_codes(merges.to_codes(found), "codes") == ((0, 2), plain)
 
 
 def test_we_read_the_codes_that_subword_nmt_writes() -> None:
     codes = learn(TEXT, 25)
-    found = merges.from_codes(codes, "codes")
+    version, found = merges.from_codes(codes, "codes")
+    assert version == (0, 2)
     assert len(found) == 25
     assert as_pairs(found) == as_subword_nmt_reads(codes)
     assert merges.to_codes(found) == codes
@@ -84,13 +85,14 @@ def test_we_read_the_codes_that_subword_nmt_writes() -> None:
 
 def test_version_0_1_has_no_header_and_ends_words_with_a_symbol() -> None:
     codes = "l o\nw </w>\nlo w</w>\n"
-    found = merges.from_codes(codes, "codes")
+    version, found = merges.from_codes(codes, "codes")
+    assert version == (0, 1) == BPE(io.StringIO(codes)).version
     assert found[1] == Merge(Symbol("w", False), Symbol("", True), 0)
     assert as_pairs(found) == as_subword_nmt_reads(codes)
 
 
 def test_version_0_2_cannot_hold_the_end_symbol_of_version_0_1() -> None:
-    found = merges.from_codes("l o\nw </w>\n", "codes")
+    found = merges.from_codes("l o\nw </w>\n", "codes").merges
     with pytest.raises(RarewordError, match=r"^merge 1 \('w' ''\) cannot be written"):
         merges.to_codes(found)
 
@@ -107,13 +109,13 @@ def test_what_a_codes_file_cannot_hold_is_refused_by_name(text: str, final: bool
 def test_a_byte_order_mark_and_windows_line_ends_are_read() -> None:
     plain = merges.from_codes("#version: 0.2\na b</w>\n", "codes")
     assert merges.from_codes("\ufeff#version: 0.2\r\na b</w>\r\n\r\n", "codes") == plain
-    assert plain == [Merge(Symbol("a", False), Symbol("b", True), 0)]
+    assert plain.merges == [Merge(Symbol("a", False), Symbol("b", True), 0)]
 
 
 def test_the_counts_of_fastbpe_are_read() -> None:
-    assert merges.from_codes("a b</w> 17\n", "codes") == [
-        Merge(Symbol("a", False), Symbol("b", True), 17)
-    ]
+    version, found = merges.from_codes("a b</w> 17\n", "codes")
+    assert version == (0, 2)
+    assert found == [Merge(Symbol("a", False), Symbol("b", True), 17)]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,16 @@ def test_a_bad_line_is_named(codes: str, line: int) -> None:
         merges.from_codes(codes, "my.codes")
 
 
-def test_an_unknown_version_is_named() -> None:
-    with pytest.raises(RarewordError, match=r"my\.codes: codes version '0\.3' is not known"):
-        merges.from_codes("#version: 0.3\na b\n", "my.codes")
+@pytest.mark.parametrize("header", ["0.1", "0.1.0", "0.2", " 0.2 ", "0.2.0", "0.2.0.00"])
+def test_the_version_is_that_which_subword_nmt_reads(header: str) -> None:
+    codes = f"#version: {header}\na b\n"
+    assert merges.from_codes(codes, "codes").version == BPE(io.StringIO(codes)).version
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0", "0.20", "0.2.1", "0.2 byte", "", "two"])
+def test_an_unknown_version_is_named(version: str) -> None:
+    with pytest.raises(RarewordError, match=rf"my\.codes: codes version '{version}' is not known"):
+        merges.from_codes(f"#version: {version}\na b\n", "my.codes")
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
@@ -151,4 +160,4 @@ def test_the_result_of_a_merge_is_final_as_its_right_side() -> None:
 def test_the_golden_codes_pass_through_unchanged(shared_data: Path) -> None:
     url = str(shared_data / "subword-nmt-tests" / "bpe.ref")
     with storage.open_read(url) as stream:
-        assert merges.to_codes(merges.read_codes(url)) == stream.read().decode()
+        assert merges.to_codes(merges.read_codes(url).merges) == stream.read().decode()

@@ -11,5 +11,7 @@ void bind_pairs(pybind11::module_& module);
 void bind_chunks(pybind11::module_& module);
 void bind_learn(pybind11::module_& module);
 void bind_segment(pybind11::module_& module);
+void bind_render(pybind11::module_& module);
+void bind_count_text(pybind11::module_& module);
 
 }  // namespace rareword

@@ -36,15 +36,17 @@ class MergeTable {
       merge_by_heap(word, scratch);
   }
 
- private:
-  static constexpr size_t kShortWord = 64;
+  static constexpr size_t kShortWord = 64;  // symbols up to which scanning beats a heap
   static constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
 
+  // The rank of a pair, kNone if it is no merge.
   int32_t rank(int32_t left, int32_t right) const {
     const int64_t* found = ranks_.find(pair_key(left, right));
     return found ? static_cast<int32_t>(*found) : kNone;
   }
+  int32_t result(int32_t rank) const { return results_[rank]; }
 
+ private:
   // Quadratic in the word's length, but with the smallest constant.
   void merge_by_scanning(std::vector<int32_t>& word, Scratch& scratch) const {
     size_t n = word.size();

@@ -10,4 +10,6 @@ PYBIND11_MODULE(_kernels, module) {
   rareword::bind_chunks(module);
   rareword::bind_learn(module);
   rareword::bind_segment(module);
+  rareword::bind_render(module);
+  rareword::bind_count_text(module);
 }
