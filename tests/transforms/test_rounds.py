@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
-from rareword.transforms import rounds
-from rareword.transforms.rounds import ONE_ROUND, Control, Rules
+from rareword.transforms import _kernels, rounds
+from rareword.transforms.rounds import ONE_ROUND, Control, PairCounts, Rules, Sequences
 
 RUNS = ["a", "ab", "aab", "</w>", "a</w>"]
 words_with_counts = st.dictionaries(

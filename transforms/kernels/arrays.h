@@ -1,15 +1,17 @@
-// NumPy arrays in and out, and work spread over threads with the GIL released.
+// NumPy arrays in and out.
 #pragma once
 
 #include <pybind11/numpy.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <thread>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "threads.h"
 
 namespace rareword {
 
@@ -64,7 +66,7 @@ struct SequencesView {
   int64_t words;
 
   SequencesView(const Array<int32_t>& symbols_, const Array<int64_t>& offsets_,
-                const Array<int64_t>& counts_)
+                const Array<int64_t>& counts_, int threads = 1)
       : symbols(symbols_.data()),
         offsets(offsets_.data()),
         counts(counts_.data()),
@@ -73,47 +75,33 @@ struct SequencesView {
       throw py::value_error("offsets must have one entry more than counts");
     if (offsets[0] < 0 || offsets[words] > symbols_.size())
       throw py::value_error("offsets reach outside the symbols");
-    // First whether all is well, in loops without a way out, which the compiler makes wide.
-    int64_t any = 0;
-    for (int64_t w = 0; w < words; ++w) any |= offsets[w + 1] - offsets[w];
-    for (int64_t w = 0; any < 0 && w < words; ++w)
+    const py::gil_scoped_release release;
+    Blocks(words, threads).run([&](int, int64_t, int64_t begin, int64_t end) {
+      check(begin, end, symbols_.size());
+    });
+  }
+
+ private:
+  // First whether all is well, in loops without a way out, which the compiler makes wide.
+  void check(int64_t begin, int64_t end, int64_t size) const {
+    int64_t backwards = 0;
+    for (int64_t w = begin; w < end; ++w) backwards |= offsets[w + 1] - offsets[w];
+    for (int64_t w = begin; backwards < 0 && w < end; ++w)
       if (offsets[w + 1] < offsets[w])
-        throw py::value_error("word " + std::to_string(w) + ": offsets run backwards");
+        throw std::invalid_argument("word " + std::to_string(w) + ": offsets run backwards");
+    if (offsets[begin] < 0 || offsets[end] > size)
+      throw std::invalid_argument("offsets reach outside the symbols");
     int32_t sign = 0;
-    for (int64_t i = offsets[0]; i < offsets[words]; ++i) sign |= symbols[i];
-    for (int64_t i = offsets[0]; sign < 0 && i < offsets[words]; ++i)
-      if (symbols[i] < 0) throw py::value_error("symbol " + std::to_string(i) + " is negative");
+    for (int64_t i = offsets[begin]; i < offsets[end]; ++i) sign |= symbols[i];
+    for (int64_t i = offsets[begin]; sign < 0 && i < offsets[end]; ++i)
+      if (symbols[i] < 0)
+        throw std::invalid_argument("symbol " + std::to_string(i) + " is negative");
   }
 };
 
 inline py::tuple to_python(Sequences&& result) {
   return py::make_tuple(to_numpy(std::move(result.symbols)), to_numpy(std::move(result.offsets)),
                         to_numpy(std::move(result.counts)));
-}
-
-// Cuts [0, size) into one range a thread and calls work(thread, begin, end) in each. The first
-// exception is thrown again in the caller. Call with the GIL released.
-template <class Work>
-void in_parallel(int64_t size, int threads, Work work) {
-  threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), std::max<int64_t>(size, 1)));
-  if (threads == 1) {
-    work(0, int64_t{0}, size);
-    return;
-  }
-  std::vector<std::exception_ptr> failures(threads);
-  const auto run = [&](int t) {
-    try {
-      work(t, size * t / threads, size * (t + 1) / threads);
-    } catch (...) {
-      failures[t] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(run, t);
-  run(0);
-  for (auto& thread : others) thread.join();
-  for (auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
 }
 
 // Where the rows of each part begin, when rows of several tables are laid out part by part.

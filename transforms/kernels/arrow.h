@@ -79,6 +79,20 @@ class StringColumn {
             static_cast<size_t>(offset(row + 1) - begin)};
   }
 
+  // The row that holds a byte, which must be one of the column's.
+  int64_t row_of(const char* byte) const {
+    const auto at = byte - reinterpret_cast<const char*>(bytes_);
+    int64_t first = 0, last = rows_ - 1;
+    while (first < last) {
+      const int64_t middle = (first + last + 1) / 2;
+      if (offset(middle) <= at)
+        first = middle;
+      else
+        last = middle - 1;
+    }
+    return first;
+  }
+
   // Bytes of the rows begin .. end.
   int64_t bytes(int64_t begin, int64_t end) const {
     return begin < end ? offset(end) - offset(begin) : 0;

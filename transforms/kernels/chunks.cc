@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "kernels.h"
 #include "tables.h"
+#include "threads.h"
 
 namespace rareword {
 namespace {
@@ -16,21 +17,18 @@ struct CountedChunk {
   int64_t count;
 };
 
-std::string_view as_bytes(const int32_t* begin, const int32_t* end) {
-  return {reinterpret_cast<const char*>(begin), static_cast<size_t>(end - begin) * 4};
+CountedChunk counted(const int32_t* begin, const int32_t* end, int64_t count) {
+  const std::string_view bytes(reinterpret_cast<const char*>(begin),
+                               static_cast<size_t>(end - begin) * 4);
+  return {bytes, hash_bytes(bytes), count};
 }
 
-// Adds what produce(put) gives to put(bytes, hash, count).
-template <class Produce>
-void add_chunks(ChunkTable& table, Produce produce) {
-  auto chunks = lookahead<CountedChunk>(
-      [&](const CountedChunk& chunk) { table.fetch_slot(chunk.hash); },
-      [&](const CountedChunk& chunk) { table.fetch_entry(chunk.hash); },
-      [&](const CountedChunk& chunk) { table.add(chunk.bytes, chunk.hash) += chunk.count; });
-  produce([&](std::string_view bytes, uint64_t hash, int64_t count) {
-    chunks.push({bytes, hash, count});
-  });
-  chunks.finish();
+// What takes chunks into a table.
+auto sink(ChunkTable& table) {
+  return lookahead<CountedChunk>(
+      [&table](const CountedChunk& chunk) { table.fetch_slot(chunk.hash); },
+      [&table](const CountedChunk& chunk) { table.fetch_entry(chunk.hash); },
+      [&table](const CountedChunk& chunk) { table.add(chunk.bytes, chunk.hash) += chunk.count; });
 }
 
 // The chunks of all tables, each once, part by part: (symbols, offsets, counts, bounds).
@@ -47,21 +45,9 @@ py::tuple to_python(std::vector<ChunkTable>&& tables, int64_t parts) {
   {
     const py::gil_scoped_release release;
     const auto n = static_cast<int>(tables.size());
-    if (n > 1) {  // each thread merges the chunks that fall to it
-      std::vector<ChunkTable> merged(tables.size());
-      in_parallel(n, n, [&](int t, int64_t, int64_t) {
-        for (const ChunkTable& table : tables)
-          add_chunks(merged[t], [&](auto put) {
-            table.for_each([&](std::string_view bytes, int64_t count) {
-              const uint64_t hash = hash_bytes(bytes);
-              if (thread_of(hash, n) == t) put(bytes, hash, count);
-            });
-          });
-      });
-      tables = std::move(merged);
-    }
+    fold(tables, add_atomically);
     PartLayout rows(tables.size(), parts), symbols(tables.size(), parts);
-    in_parallel(n, n, [&](int t, int64_t, int64_t) {
+    in_threads(n, [&](int t) {
       tables[t].for_each([&](std::string_view bytes, int64_t) {
         const int64_t part = part_of(hash_bytes(bytes), parts);
         ++rows.count(t, part);
@@ -70,7 +56,7 @@ py::tuple to_python(std::vector<ChunkTable>&& tables, int64_t parts) {
     });
     bounds = rows.settle();
     columns = std::make_unique<Columns>(bounds.back(), symbols.settle().back());
-    in_parallel(n, n, [&](int t, int64_t, int64_t) {
+    in_threads(n, [&](int t) {
       tables[t].for_each([&](std::string_view bytes, int64_t count) {
         const int64_t part = part_of(hash_bytes(bytes), parts);
         const int64_t row = rows.take(t, part);
@@ -90,7 +76,7 @@ py::tuple cut_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offset
                      const Array<int64_t>& counts, const Array<int32_t>& active_left,
                      const Array<int32_t>& active_right, int threads, int64_t parts) {
   if (parts < 1) throw py::value_error("parts must be 1 or more");
-  const SequencesView view(symbols, offsets, counts);
+  const SequencesView view(symbols, offsets, counts, threads);
   if (active_left.size() != active_right.size())
     throw py::value_error("active pairs differ in length");
   std::vector<ChunkTable> tables(std::max(threads, 1));
@@ -99,23 +85,21 @@ py::tuple cut_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offset
     PairTable active;
     for (int64_t k = 0; k < active_left.size(); ++k)
       active.add(pair_key(active_left.data()[k], active_right.data()[k]), 1);
-    in_parallel(view.words, threads, [&](int t, int64_t first, int64_t last) {
-      add_chunks(tables[t], [&](auto put) {
-        for (int64_t w = first; w < last; ++w) {
-          int64_t begin = view.offsets[w];
-          const int64_t end = view.offsets[w + 1];
-          for (int64_t i = begin; i < end; ++i) {
-            const bool cut = i + 1 == end ||
-                             !active.find(pair_key(view.symbols[i], view.symbols[i + 1]));
-            if (!cut) continue;
-            if (i > begin) {
-              const auto bytes = as_bytes(view.symbols + begin, view.symbols + i + 1);
-              put(bytes, hash_bytes(bytes), view.counts[w]);
-            }
-            begin = i + 1;
-          }
+    Blocks(view.words, threads).run([&](int t, int64_t, int64_t first, int64_t last) {
+      auto chunks = sink(tables[t]);
+      for (int64_t w = first; w < last; ++w) {
+        int64_t begin = view.offsets[w];
+        const int64_t end = view.offsets[w + 1];
+        for (int64_t i = begin; i < end; ++i) {
+          const bool cut = i + 1 == end ||
+                           !active.find(pair_key(view.symbols[i], view.symbols[i + 1]));
+          if (!cut) continue;
+          if (i > begin)
+            chunks.push(counted(view.symbols + begin, view.symbols + i + 1, view.counts[w]));
+          begin = i + 1;
         }
-      });
+      }
+      chunks.finish();
     });
   }
   return to_python(std::move(tables), parts);
@@ -127,13 +111,11 @@ py::tuple sum_chunks(const Array<int32_t>& symbols, const Array<int64_t>& offset
   std::vector<ChunkTable> tables(1);
   {
     const py::gil_scoped_release release;
-    add_chunks(tables[0], [&](auto put) {
-      for (int64_t w = 0; w < view.words; ++w) {
-        const auto bytes =
-            as_bytes(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1]);
-        put(bytes, hash_bytes(bytes), view.counts[w]);
-      }
-    });
+    auto chunks = sink(tables[0]);
+    for (int64_t w = 0; w < view.words; ++w)
+      chunks.push(counted(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1],
+                          view.counts[w]));
+    chunks.finish();
   }
   return to_python(std::move(tables), 1);
 }

@@ -1,14 +1,14 @@
 // Counts the words of plain text, in the order of their first appearance.
 
 #include <algorithm>
-#include <string>
+#include <string_view>
 
 #include "arrays.h"
 #include "kernels.h"
 #include "line_text.h"
 #include "tables.h"
 #include "text.h"
-#include "word_records.h"
+#include "threads.h"
 
 namespace rareword {
 namespace {
@@ -20,66 +20,62 @@ class TextCounter {
     const std::string_view all = text;
     const py::gil_scoped_release release;
     const LineShares shares(all, first_line, std::max(threads, 1));
-    std::vector<WordRecords> later(shares.size());  // of all shares but the first
-    in_parallel(shares.size(), shares.size(), [&](int, int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t)
-        count(shares.text(t), shares.first_line(t), t == 0 ? words_ : later[t]);
+    std::vector<WordTable> later(shares.size());  // of all shares but the first
+    in_threads(shares.size(), [&](int t) {
+      count(shares.text(t), shares.first_line(t), t == 0 ? words_ : later[t]);
     });
-    for (WordRecords& part : later)
-      part.for_each([&](WordRecords::Record& record) {
-        int64_t number;
-        memcpy(&number, record.value_begin(), sizeof number);
-        increase(words_, record.word(), hash_bytes(record.word()), number);
+    for (const WordTable& table : later)
+      table.for_each([&](std::string_view word, int64_t number) {
+        words_.add(word, hash_bytes(word)) += number;
       });
   }
 
   int64_t memory() const { return static_cast<int64_t>(words_.memory()); }
 
   // (offsets int64, bytes uint8, counts int64)
-  py::tuple words() {
-    std::vector<int64_t> offsets{0}, counts;
-    std::vector<uint8_t> bytes;
-    {
-      const py::gil_scoped_release release;
-      offsets.reserve(words_.size() + 1);
-      counts.reserve(words_.size());
-      words_.for_each([&](WordRecords::Record& record) {
-        const std::string_view word = record.word();
-        bytes.insert(bytes.end(), word.begin(), word.end());
-        offsets.push_back(static_cast<int64_t>(bytes.size()));
-        counts.emplace_back();
-        memcpy(&counts.back(), record.value_begin(), sizeof(int64_t));
-      });
-    }
+  py::tuple words() const {
+    Buffer<int64_t> offsets(words_.size() + 1), counts(words_.size());
+    Buffer<uint8_t> bytes(words_.text_bytes());
+    int64_t row = 0, at = 0;
+    words_.for_each([&](std::string_view word, int64_t number) {
+      offsets[row] = at;
+      counts[row++] = number;
+      memcpy(bytes.data.get() + at, word.data(), word.size());
+      at += static_cast<int64_t>(word.size());
+    });
+    offsets[row] = at;
     return py::make_tuple(to_numpy(std::move(offsets)), to_numpy(std::move(bytes)),
                           to_numpy(std::move(counts)));
   }
 
  private:
-  static void count(std::string_view text, int64_t line, WordRecords& words) {
+  using WordTable = StringTable<int64_t>;
+  struct Word {
+    std::string_view text;
+    uint64_t hash;
+    int64_t line;
+    size_t first;
+  };
+
+  static void count(std::string_view text, int64_t line, WordTable& table) {
+    auto words = lookahead<Word>(
+        [&](const Word& word) { table.fetch_slot(word.hash); },
+        [&](const Word& word) { table.fetch_entry(word.hash); },
+        [&](const Word& word) {
+          bool is_new = false;
+          ++table.add(word.text, word.hash, is_new);
+          if (is_new) check_utf8(word.text, word.line, word.first);  // each distinct word once
+        });
     for_each_line(text, [&](const Line& found) {
       for_each_word(found.words, [&](std::string_view word, size_t at) {
-        if (increase(words, word, hash_bytes(word), 1))
-          check_utf8(word, line, found.before.size() + at);  // each distinct word once
+        words.push({word, hash_bytes(word), line, found.before.size() + at});
       });
       ++line;
     });
+    words.finish();
   }
 
-  // True if the word is new.
-  static bool increase(WordRecords& words, std::string_view word, uint64_t hash, int64_t by) {
-    if (WordRecords::Record* const known = words.find(word, hash)) {
-      int64_t number;
-      memcpy(&number, known->value_begin(), sizeof number);
-      number += by;
-      memcpy(known->value_begin(), &number, sizeof number);
-      return false;
-    }
-    words.add(word, hash, {reinterpret_cast<const char*>(&by), sizeof by});
-    return true;
-  }
-
-  WordRecords words_;
+  WordTable words_;
 };
 
 }  // namespace

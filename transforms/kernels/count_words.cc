@@ -8,6 +8,7 @@
 #include "kernels.h"
 #include "tables.h"
 #include "text.h"
+#include "threads.h"
 
 namespace rareword {
 namespace {
@@ -17,30 +18,11 @@ struct Counts {
 };
 using WordTable = StringTable<Counts>;
 
-// A word on its way into the table. `row` and `first` (its first byte in the row) are for errors.
+// A word on its way into the table.
 struct Word {
   std::string_view text;
   uint64_t hash;
-  int64_t row;
-  size_t first;
 };
-
-// Adds the words of rows begin .. end. Each distinct word is checked once.
-void add_lines(WordTable& table, const StringColumn& lines, int64_t begin, int64_t end,
-               int64_t Counts::*side) {
-  auto words = lookahead<Word>([&](const Word& word) { table.fetch_slot(word.hash); },
-                               [&](const Word& word) { table.fetch_entry(word.hash); },
-                               [&](const Word& word) {
-                                 bool is_new = false;
-                                 ++(table.add(word.text, word.hash, is_new).*side);
-                                 if (is_new) check_utf8(word.text, word.row, word.first);
-                               });
-  for (int64_t row = begin; row < end; ++row)
-    for_each_word(lines[row], [&](std::string_view text, size_t first) {
-      words.push({text, hash_bytes(text), row, first});
-    });
-  words.finish();
-}
 
 // A word that is counted already.
 struct Entry {
@@ -49,20 +31,16 @@ struct Entry {
   Counts counts;
 };
 
-// Adds what produce(put) gives to put(text, hash, counts).
-template <class Produce>
-void add_counted(WordTable& table, Produce produce) {
-  auto entries = lookahead<Entry>([&](const Entry& entry) { table.fetch_slot(entry.hash); },
-                                  [&](const Entry& entry) { table.fetch_entry(entry.hash); },
-                                  [&](const Entry& entry) {
-                                    Counts& counts = table.add(entry.text, entry.hash);
-                                    counts.source += entry.counts.source;
-                                    counts.target += entry.counts.target;
-                                  });
-  produce([&](std::string_view text, uint64_t hash, const Counts& counts) {
-    entries.push({text, hash, counts});
-  });
-  entries.finish();
+// What takes items into a table: use(counts, item, whether the word is new).
+template <class Item, class Use>
+auto sink(WordTable& table, Use use) {
+  return lookahead<Item>([&table](const Item& item) { table.fetch_slot(item.hash); },
+                         [&table](const Item& item) { table.fetch_entry(item.hash); },
+                         [&table, use](const Item& item) {
+                           bool is_new = false;
+                           Counts& counts = table.add(item.text, item.hash, is_new);
+                           use(counts, item, is_new);
+                         });
 }
 
 // Words with their counts, collected over any number of calls; one table a thread.
@@ -73,12 +51,8 @@ class WordCounter {
   void add_lines(const py::object& source, const py::object& target) {
     const StringColumn source_lines(source), target_lines(target);
     const py::gil_scoped_release release;
-    for (auto [lines, side] : {std::pair{&source_lines, &Counts::source},
-                               std::pair{&target_lines, &Counts::target}})
-      in_parallel(lines->rows(), threads(),
-                  [&, lines = lines, side = side](int t, int64_t begin, int64_t end) {
-                    rareword::add_lines(tables_[t], *lines, begin, end, side);
-                  });
+    add_side(source_lines, &Counts::source);
+    add_side(target_lines, &Counts::target);
   }
 
   void add_counts(const py::object& words, const Array<int64_t>& source,
@@ -88,11 +62,14 @@ class WordCounter {
       throw py::value_error("words and counts differ in length");
     const int64_t *s = source.data(), *t = target.data();
     const py::gil_scoped_release release;
-    in_parallel(column.rows(), threads(), [&](int thread, int64_t begin, int64_t end) {
-      add_counted(tables_[thread], [&](auto put) {
-        for (int64_t row = begin; row < end; ++row)
-          put(column[row], hash_bytes(column[row]), Counts{s[row], t[row]});
+    Blocks(column.rows(), threads()).run([&](int thread, int64_t, int64_t begin, int64_t end) {
+      auto entries = sink<Entry>(tables_[thread], [](Counts& sum, const Entry& entry, bool) {
+        sum.source += entry.counts.source;
+        sum.target += entry.counts.target;
       });
+      for (int64_t row = begin; row < end; ++row)
+        entries.push({column[row], hash_bytes(column[row]), {s[row], t[row]}});
+      entries.finish();
     });
   }
 
@@ -105,11 +82,14 @@ class WordCounter {
   // Hands the words over, each once, part by part, and begins anew.
   py::tuple take(int64_t parts, bool sorted) {
     if (parts < 1) throw py::value_error("parts must be 1 or more");
-    std::vector<WordTable> tables;
+    std::vector<WordTable> tables = std::move(tables_);
+    tables_ = std::vector<WordTable>(tables.size());
     {
       const py::gil_scoped_release release;
-      tables = distinct();
-      tables_ = std::vector<WordTable>(tables_.size());
+      fold(tables, [](Counts& sum, const Counts& counts) {
+        add_atomically(sum.source, counts.source);
+        add_atomically(sum.target, counts.target);
+      });
     }
     return sorted ? take_sorted(tables, parts) : take_unsorted(tables, parts);
   }
@@ -117,20 +97,24 @@ class WordCounter {
  private:
   int threads() const { return static_cast<int>(tables_.size()); }
 
-  // Tables that have no word in common: each thread merges the words that fall to it.
-  std::vector<WordTable> distinct() {
-    if (threads() == 1) return std::move(tables_);
-    std::vector<WordTable> merged(tables_.size());
-    in_parallel(threads(), threads(), [&](int t, int64_t, int64_t) {
-      for (const WordTable& table : tables_)
-        add_counted(merged[t], [&](auto put) {
-          table.for_each([&](std::string_view text, const Counts& counts) {
-            const uint64_t hash = hash_bytes(text);
-            if (thread_of(hash, threads()) == t) put(text, hash, counts);
-          });
+  [[noreturn]] static void throw_not_utf8(const StringColumn& lines, std::string_view word) {
+    const int64_t row = lines.row_of(word.data());
+    check_utf8(word, row, static_cast<size_t>(word.data() - lines[row].data()));
+    throw std::logic_error("a word that is UTF-8 was taken for one that is not");
+  }
+
+  void add_side(const StringColumn& lines, int64_t Counts::*side) {
+    Blocks(lines.rows(), threads()).run([&](int thread, int64_t, int64_t begin, int64_t end) {
+      auto words = sink<Word>(tables_[thread], [&](Counts& counts, const Word& word, bool is_new) {
+        ++(counts.*side);
+        if (is_new && !is_utf8(word.text)) throw_not_utf8(lines, word.text);
+      });
+      for (int64_t row = begin; row < end; ++row)
+        for_each_word(lines[row], [&](std::string_view text, size_t) {
+          words.push({text, hash_bytes(text)});
         });
+      words.finish();
     });
-    return merged;
   }
 
   struct Columns {
@@ -163,26 +147,24 @@ class WordCounter {
     std::unique_ptr<Columns> columns;
     {
       const py::gil_scoped_release release;
-      const auto n = static_cast<int64_t>(tables.size());
+      const auto n = static_cast<int>(tables.size());
       PartLayout rows(tables.size(), parts), bytes(tables.size(), parts);
-      in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k)
-          tables[k].for_each([&](std::string_view text, const Counts&) {
-            const int64_t p = part(text);
-            ++rows.count(k, p);
-            bytes.count(k, p) += static_cast<int64_t>(text.size());
-          });
+      in_threads(n, [&](int k) {
+        tables[k].for_each([&](std::string_view text, const Counts&) {
+          const int64_t p = part(text);
+          ++rows.count(k, p);
+          bytes.count(k, p) += static_cast<int64_t>(text.size());
+        });
       });
       std::vector<int64_t> bounds = rows.settle();
       const int64_t size = bytes.settle().back(), total = bounds.back();
       columns = std::make_unique<Columns>(total, size, std::move(bounds));
-      in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k)
-          tables[k].for_each([&](std::string_view text, const Counts& counts) {
-            const int64_t p = part(text);
-            columns->put(rows.take(k, p), bytes.take(k, p, static_cast<int64_t>(text.size())),
-                         text, counts);
-          });
+      in_threads(n, [&](int k) {
+        tables[k].for_each([&](std::string_view text, const Counts& counts) {
+          const int64_t p = part(text);
+          columns->put(rows.take(k, p), bytes.take(k, p, static_cast<int64_t>(text.size())), text,
+                       counts);
+        });
       });
     }
     return std::move(*columns).to_python();
@@ -206,8 +188,8 @@ class WordCounter {
       std::vector<Row> rows;
       int64_t size = 0;
       for (const WordTable& table : tables) {
-        size += table.text_bytes();
         table.for_each([&](std::string_view text, const Counts& counts) {
+          size += static_cast<int64_t>(text.size());
           char head[8] = {};
           memcpy(head, text.data(), std::min<size_t>(text.size(), 8));
           uint64_t number = 0;

@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "kernels.h"
 #include "tables.h"
+#include "threads.h"
 
 namespace rareword {
 namespace {
@@ -12,14 +13,16 @@ struct CountedPair {
   int64_t count;
 };
 
-// Adds what produce(put) gives to put(key, hash, count).
-template <class Produce>
-void add_pairs(PairTable& table, Produce produce) {
-  auto pairs = lookahead<CountedPair>(
-      [&](const CountedPair& pair) { table.fetch_slot(pair.hash); }, [](const CountedPair&) {},
-      [&](const CountedPair& pair) { table.add(pair.key, pair.hash, 0) += pair.count; });
-  produce([&](uint64_t key, int64_t count) { pairs.push({key, hash_pair(key), count}); });
-  pairs.finish();
+// What takes pairs into a table.
+auto sink(PairTable& table) {
+  return lookahead<CountedPair>(
+      [&table](const CountedPair& pair) { table.fetch_slot(pair.hash); }, [](const CountedPair&) {},
+      [&table](const CountedPair& pair) { table.add(pair.key, pair.hash, 0) += pair.count; });
+}
+
+CountedPair counted(int32_t left, int32_t right, int64_t count) {
+  const uint64_t key = pair_key(left, right);
+  return {key, hash_pair(key), count};
 }
 
 // The pairs of all tables, each once, part by part: (left, right, counts, bounds).
@@ -34,31 +37,22 @@ py::tuple to_python(std::vector<PairTable>&& tables, int64_t parts) {
   {
     const py::gil_scoped_release release;
     const auto n = static_cast<int>(tables.size());
-    if (n > 1) {  // each thread merges the pairs that fall to it
-      std::vector<PairTable> merged(tables.size());
-      in_parallel(n, n, [&](int t, int64_t, int64_t) {
-        for (const PairTable& table : tables)
-          add_pairs(merged[t], [&](auto put) {
-            table.for_each([&](uint64_t key, int64_t count) {
-              if (thread_of(hash_pair(key), n) == t) put(key, count);
-            });
-          });
-      });
-      tables = std::move(merged);
-    }
+    fold(tables, add_atomically);
     PartLayout rows(tables.size(), parts);
-    for (int t = 0; t < n; ++t)
+    in_threads(n, [&](int t) {
       tables[t].for_each(
           [&](uint64_t key, int64_t) { ++rows.count(t, part_of(hash_pair(key), parts)); });
+    });
     bounds = rows.settle();
     columns = std::make_unique<Columns>(bounds.back());
-    for (int t = 0; t < n; ++t)
+    in_threads(n, [&](int t) {
       tables[t].for_each([&](uint64_t key, int64_t count) {
         const int64_t row = rows.take(t, part_of(hash_pair(key), parts));
         columns->left[row] = static_cast<int32_t>(key >> 32);
         columns->right[row] = static_cast<int32_t>(key);
         columns->counts[row] = count;
       });
+    });
   }
   return py::make_tuple(to_numpy(std::move(columns->left)), to_numpy(std::move(columns->right)),
                         to_numpy(std::move(columns->counts)), to_numpy(std::move(bounds)));
@@ -71,16 +65,17 @@ void check_parts(int64_t parts) {
 py::tuple count_pairs(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
                       const Array<int64_t>& counts, int threads, int64_t parts) {
   check_parts(parts);
-  const SequencesView view(symbols, offsets, counts);
+  const SequencesView view(symbols, offsets, counts, threads);
   std::vector<PairTable> tables(std::max(threads, 1));
   {
     const py::gil_scoped_release release;
-    in_parallel(view.words, threads, [&](int t, int64_t begin, int64_t end) {
-      add_pairs(tables[t], [&](auto put) {
-        for (int64_t w = begin; w < end; ++w)
-          for (int64_t i = view.offsets[w]; i + 1 < view.offsets[w + 1]; ++i)
-            put(pair_key(view.symbols[i], view.symbols[i + 1]), view.counts[w]);
-      });
+    const Blocks blocks(view.words, threads);
+    blocks.run([&](int t, int64_t, int64_t begin, int64_t end) {
+      auto pairs = sink(tables[t]);
+      for (int64_t w = begin; w < end; ++w)
+        for (int64_t i = view.offsets[w]; i + 1 < view.offsets[w + 1]; ++i)
+          pairs.push(counted(view.symbols[i], view.symbols[i + 1], view.counts[w]));
+      pairs.finish();
     });
   }
   return to_python(std::move(tables), parts);
@@ -97,9 +92,9 @@ py::tuple sum_pairs(const Array<int32_t>& left, const Array<int32_t>& right,
   std::vector<PairTable> tables(1);
   {
     const py::gil_scoped_release release;
-    add_pairs(tables[0], [&](auto put) {
-      for (int64_t k = 0; k < n; ++k) put(pair_key(l[k], r[k]), c[k]);
-    });
+    auto pairs = sink(tables[0]);
+    for (int64_t k = 0; k < n; ++k) pairs.push(counted(l[k], r[k], c[k]));
+    pairs.finish();
   }
   return to_python(std::move(tables), 1);
 }

@@ -2,9 +2,9 @@
 
 #include <pybind11/stl.h>
 
-#include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 
 #include "arrays.h"
 #include "arrow.h"
@@ -15,7 +15,8 @@
 #include "symbols.h"
 #include "tables.h"
 #include "text.h"
-#include "word_records.h"
+#include "threads.h"
+#include "word_cache.h"
 
 namespace rareword {
 namespace {
@@ -24,25 +25,11 @@ namespace {
 // it.
 constexpr int32_t kEndOfWord = 2 * 0xD800 + 1;
 
-// A part of a word that is segmented by itself, or that a glossary keeps whole.
-using Part = std::pair<std::string, bool>;
-using Parts = std::vector<Part>;
-
-// What one thread knows of the words it has seen. Emptied when it is full: what is frequent is soon
-// back. Without dropout a word's bytes are its pieces as they are printed; with dropout they are
-// the number of what the glossaries make of it.
-struct RenderCache {
-  WordRecords words;
-  std::vector<std::optional<Parts>> parts;
-  size_t parts_memory = 0;
-  bool random = false;
-
-  size_t memory() const { return words.memory() + parts_memory; }
-  void clear() {
-    words.clear();
-    parts.clear();
-    parts_memory = 0;
-  }
+// What the glossaries make of a word: parts that are segmented by themselves or kept whole, one
+// behind the other, each with its size and whether it is kept before it. Empty: nothing is kept.
+struct PartHead {
+  uint32_t size;
+  bool whole;
 };
 
 class Renderer {
@@ -64,7 +51,7 @@ class Renderer {
         joiner_(separator + " "),
         end_symbol_(end_symbol),
         glossary_(std::move(glossary)),
-        cache_bytes_(cache_bytes) {
+        cache_(cache_bytes) {
     if (split_left.size() != sizes.size() || split_right.size() != sizes.size())
       throw py::value_error("sizes and splits differ in length");
     if (in_vocabulary.size() != 0 && in_vocabulary.size() != sizes.size())
@@ -88,14 +75,12 @@ class Renderer {
     std::vector<std::string> outs;
     {
       const py::gil_scoped_release release;
+      const auto using_cache = use_cache(dropout > 0);
       const LineShares shares(all, first_line, std::max(threads, 1));
       outs.resize(shares.size());
-      in_parallel(shares.size(), shares.size(), [&](int, int64_t begin, int64_t end) {
-        const Borrowed borrowed(*this);
-        for (int64_t t = begin; t < end; ++t) {
-          Work work(*borrowed.cache, dropout, seed);
-          add_lines(shares.text(t), shares.first_line(t), work, outs[t]);
-        }
+      in_threads(shares.size(), [&](int t) {
+        Work work(dropout, seed);
+        add_lines(shares.text(t), shares.first_line(t), work, outs[t]);
       });
     }
     py::list result;
@@ -113,8 +98,8 @@ class Renderer {
     std::vector<int64_t> offsets{0};
     {
       const py::gil_scoped_release release;
-      const Borrowed borrowed(*this);
-      Work work(*borrowed.cache, 0, 0);
+      const auto using_cache = use_cache(false);
+      Work work(0, 0);
       for (int64_t row = 0; row < column.rows(); ++row) {
         add_word(column[row], hash_bytes(column[row]), row, 0, work, out);
         offsets.push_back(static_cast<int64_t>(out.size()));
@@ -134,9 +119,7 @@ class Renderer {
 
   // Buffers of one thread.
   struct Work {
-    Work(RenderCache& cache_, double dropout, uint64_t seed)
-        : cache(cache_), draws(seed, dropout) {}
-    RenderCache& cache;
+    Work(double dropout, uint64_t seed) : draws(seed, dropout) {}
     Draws draws;
     MergeTable::Scratch scratch;
     std::vector<int32_t> symbols;
@@ -145,24 +128,21 @@ class Renderer {
     Waiting waiting[kWaiting];
   };
 
-  // A cache for as long as a thread runs; caches outlive the call.
-  struct Borrowed {
-    explicit Borrowed(Renderer& owner_) : owner(owner_) {
-      const std::lock_guard<std::mutex> lock(owner.mutex_);
-      if (owner.idle_.empty()) {
-        cache = std::make_shared<RenderCache>();
-      } else {
-        cache = owner.idle_.back();
-        owner.idle_.pop_back();
+  // The cache holds words as they are printed; with dropout, what the glossaries make of them. What
+  // is of the other kind, or full, is forgotten: what is frequent is soon back.
+  std::shared_lock<std::shared_mutex> use_cache(bool random) {
+    std::shared_lock<std::shared_mutex> using_cache(cache_mutex_);
+    while (random_ != random || cache_.full()) {
+      using_cache.unlock();
+      {
+        const std::unique_lock<std::shared_mutex> alone(cache_mutex_);
+        if (random_ != random || cache_.full()) cache_.clear();
+        random_ = random;
       }
+      using_cache.lock();
     }
-    ~Borrowed() {
-      const std::lock_guard<std::mutex> lock(owner.mutex_);
-      owner.idle_.push_back(cache);
-    }
-    Renderer& owner;
-    std::shared_ptr<RenderCache> cache;
-  };
+    return using_cache;
+  }
 
   static const int32_t* checked(const Array<int32_t>& left, const Array<int32_t>& right,
                                 const Array<int32_t>& result, const Array<int32_t>& sizes) {
@@ -183,7 +163,7 @@ class Renderer {
     return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   }
 
-  void add_lines(std::string_view text, int64_t line, Work& work, std::string& out) const {
+  void add_lines(std::string_view text, int64_t line, Work& work, std::string& out) {
     out.reserve(text.size() + text.size() / 2);
     for_each_line(text, [&](const Line& found) {
       if (work.draws.active()) work.draws.begin_line(line);
@@ -192,7 +172,7 @@ class Renderer {
       bool inner = false;
       size_t waiting = 0;
       const auto finish = [&] {
-        for (size_t k = 0; k < waiting; ++k) work.cache.words.fetch_record(work.waiting[k].hash);
+        for (size_t k = 0; k < waiting; ++k) cache_.fetch_entry(work.waiting[k].hash);
         for (size_t k = 0; k < waiting; ++k) {
           if (inner) out += ' ';
           inner = true;
@@ -203,7 +183,7 @@ class Renderer {
       };
       for_each_word(found.words, [&](std::string_view word, size_t at) {
         const uint64_t hash = hash_bytes(word);
-        work.cache.words.fetch_slot(hash);
+        cache_.fetch_slot(hash);
         work.waiting[waiting++] = {word, hash, at};
         if (waiting == kWaiting) finish();
       });
@@ -215,56 +195,59 @@ class Renderer {
 
   // `row` and `byte` say where the word stands, for errors.
   void add_word(std::string_view word, uint64_t hash, int64_t row, size_t byte, Work& work,
-                std::string& out) const {
-    RenderCache& cache = work.cache;
+                std::string& out) {
     const bool random = work.draws.active();
     if (random && glossary_.is_none()) {
-      add_parts(word, std::nullopt, row, byte, work, out);
+      add_parts(word, {}, row, byte, work, out);
       return;
     }
-    if (cache.memory() > static_cast<size_t>(cache_bytes_) || cache.random != random) {
-      cache.clear();  // full, or filled by calls with other ideas about dropout
-      cache.random = random;
-    }
-    const WordRecords::Record* record = cache.words.find(word, hash);
-    if (record == nullptr && random) {
-      const size_t number = cache.parts.size();
-      cache.parts.push_back(parts_of(word, row, byte));
-      cache.parts_memory += sizeof(Parts) + 3 * word.size();
-      record = cache.words.add(word, hash, {reinterpret_cast<const char*>(&number), sizeof number});
-    } else if (record == nullptr) {
+    const auto found = cache_.find(word, hash);
+    std::string_view known(found.values, found.size);
+    if (found.values == nullptr) {
       work.word.clear();
-      add_parts(word, glossary_.is_none() ? std::nullopt : parts_of(word, row, byte), row, byte,
-                work, work.word);
-      record = cache.words.add(word, hash, work.word);
+      if (random)
+        work.word = parts_of(word, row, byte);
+      else
+        add_parts(word, glossary_.is_none() ? "" : parts_of(word, row, byte), row, byte, work,
+                  work.word);
+      cache_.add(word, hash, work.word.data(), work.word.size());
+      known = work.word;
     }
-    if (random) {
-      size_t number;
-      memcpy(&number, record->value().data(), sizeof number);
-      add_parts(word, cache.parts[number], row, byte, work, out);
-    } else {
-      out += record->value();
-    }
+    if (random)
+      add_parts(word, known, row, byte, work, out);
+    else
+      out += known;
   }
 
-  std::optional<Parts> parts_of(std::string_view word, int64_t row, size_t byte) const {
+  std::string parts_of(std::string_view word, int64_t row, size_t byte) const {
     check_utf8(word, row, byte);
     const py::gil_scoped_acquire acquire;
-    return glossary_(py::str(word.data(), word.size())).cast<std::optional<Parts>>();
+    using Parts = std::vector<std::pair<std::string, bool>>;
+    const auto parts =
+        glossary_(py::str(word.data(), word.size())).cast<std::optional<Parts>>();
+    std::string packed;
+    for (const auto& [text, whole] : parts.value_or(Parts())) {
+      const PartHead head{static_cast<uint32_t>(text.size()), whole};
+      packed.append(reinterpret_cast<const char*>(&head), sizeof head);
+      packed += text;
+    }
+    return packed;
   }
 
-  void add_parts(std::string_view word, const std::optional<Parts>& parts, int64_t row, size_t byte,
+  void add_parts(std::string_view word, std::string_view parts, int64_t row, size_t byte,
                  Work& work, std::string& out) const {
     bool first = true;
-    if (!parts) {
-      add_pieces(word, row, byte, work, first, out);
-      return;
-    }
-    for (const auto& [text, whole] : *parts)
-      if (whole)
+    if (parts.empty()) add_pieces(word, row, byte, work, first, out);
+    while (!parts.empty()) {
+      PartHead head;
+      memcpy(&head, parts.data(), sizeof head);
+      const std::string_view text = parts.substr(sizeof head, head.size);
+      parts.remove_prefix(sizeof head + head.size);
+      if (head.whole)
         add_piece(text, first, out);
       else
         add_pieces(text, row, byte, work, first, out);
+    }
   }
 
   // Merges `text` as a word of its own and prints its pieces. `first`: nothing of the word is
@@ -273,12 +256,8 @@ class Renderer {
                   std::string& out) const {
     auto& symbols = work.symbols;
     symbols.clear();
-    for (size_t at = 0; at < text.size();) {
-      const size_t begin = at;
-      const int32_t code = next_code_point(text, at);
-      if (code < 0) throw_not_utf8(row, byte + begin);
-      symbols.push_back(2 * code + (at == text.size() && !end_symbol_));
-    }
+    append_base_symbols(text, row, byte, false, symbols);
+    if (end_symbol_) symbols.back() &= ~1;
     if (end_symbol_) symbols.push_back(kEndOfWord);
     if (work.draws.active())
       merge_with_dropout(merges_, symbols, work.draws, work.scratch);
@@ -331,9 +310,9 @@ class Renderer {
   std::string joiner_;
   bool end_symbol_;
   py::object glossary_;
-  int64_t cache_bytes_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<RenderCache>> idle_;
+  WordCache<char> cache_;
+  bool random_ = false;
+  std::shared_mutex cache_mutex_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "symbols.h"
 #include "tables.h"
 #include "text.h"
+#include "threads.h"
 #include "word_cache.h"
 
 namespace rareword {
@@ -40,15 +41,15 @@ class Segmenter {
       const py::gil_scoped_release release;
       empty_full_cache();
       const std::shared_lock<std::shared_mutex> using_cache(cache_mutex_);
-      std::vector<Part> parts(std::max(threads, 1));
-      in_parallel(rows, threads, [&](int t, int64_t begin, int64_t end) {
-        parts[t] = segment_rows(column, begin, end, &offsets[0], words.data.get());
-        if (map == nullptr) return;
-        int32_t* const found = parts[t].ids.get();
-        for (int64_t i = 0; i < parts[t].size; ++i) found[i] = map[found[i]];
+      const Blocks blocks(rows, threads);
+      std::vector<Part> parts(blocks.number());
+      blocks.run([&](int, int64_t block, int64_t begin, int64_t end) {
+        Part& part = parts[block];
+        part = segment_rows(column, begin, end, &offsets[0], words.data.get());
+        for (int64_t i = 0; map != nullptr && i < part.size; ++i) part.ids[i] = map[part.ids[i]];
       });
       offsets[0] = 0;
-      ids = joined(parts, offsets);
+      ids = joined(parts, offsets, threads);
     }
     return py::make_tuple(to_numpy(std::move(*ids)), to_numpy(std::move(offsets)),
                           to_numpy(std::move(words)));
@@ -134,20 +135,22 @@ class Segmenter {
     return part;
   }
 
-  static std::unique_ptr<Buffer<int32_t>> joined(std::vector<Part>& parts,
-                                                 Buffer<int64_t>& offsets) {
-    if (parts.size() == 1) return std::make_unique<Buffer<int32_t>>(std::move(parts[0].ids), parts[0].size);
+  static std::unique_ptr<Buffer<int32_t>> joined(std::vector<Part>& parts, Buffer<int64_t>& offsets,
+                                                 int threads) {
+    if (parts.size() == 1)
+      return std::make_unique<Buffer<int32_t>>(std::move(parts[0].ids), parts[0].size);
     std::vector<int64_t> bases{0};
     for (const Part& part : parts) bases.push_back(bases.back() + part.size);
     auto all = std::make_unique<Buffer<int32_t>>(bases.back());
-    const auto n = static_cast<int64_t>(parts.size());
-    in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        const Part& part = parts[k];
-        if (part.size > 0) memcpy(&(*all)[bases[k]], part.ids.get(), part.size * sizeof(int32_t));
-        for (int64_t row = part.begin; row < part.end; ++row) offsets[row + 1] += bases[k];
-      }
-    });
+    Blocks(static_cast<int64_t>(parts.size()), threads)
+        .run([&](int, int64_t, int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            Part& part = parts[k];
+            std::copy_n(part.ids.get(), part.size, all->data.get() + bases[k]);
+            part.ids.reset();
+            for (int64_t row = part.begin; row < part.end; ++row) offsets[row + 1] += bases[k];
+          }
+        });
     return all;
   }
 

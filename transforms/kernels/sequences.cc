@@ -6,6 +6,7 @@
 #include "merge_table.h"
 #include "symbols.h"
 #include "text.h"
+#include "threads.h"
 
 namespace rareword {
 namespace {
@@ -26,7 +27,7 @@ py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts, bo
 }
 
 // The parts one behind the other.
-py::tuple joined(const std::vector<Sequences>& parts) {
+py::tuple joined(const std::vector<Sequences>& parts, int threads) {
   std::vector<int64_t> words{0}, sizes{0};
   for (const Sequences& part : parts) {
     words.push_back(words.back() + static_cast<int64_t>(part.counts.size()));
@@ -36,16 +37,16 @@ py::tuple joined(const std::vector<Sequences>& parts) {
   Buffer<int64_t> offsets(words.back() + 1), counts(words.back());
   {
     const py::gil_scoped_release release;
-    const auto n = static_cast<int64_t>(parts.size());
-    in_parallel(n, static_cast<int>(n), [&](int, int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        const Sequences& part = parts[k];
-        std::copy(part.symbols.begin(), part.symbols.end(), symbols.data.get() + sizes[k]);
-        std::copy(part.counts.begin(), part.counts.end(), counts.data.get() + words[k]);
-        for (size_t w = 0; w < part.counts.size(); ++w)
-          offsets[words[k] + static_cast<int64_t>(w)] = part.offsets[w] + sizes[k];
-      }
-    });
+    Blocks(static_cast<int64_t>(parts.size()), threads)
+        .run([&](int, int64_t, int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            const Sequences& part = parts[k];
+            std::copy(part.symbols.begin(), part.symbols.end(), symbols.data.get() + sizes[k]);
+            std::copy(part.counts.begin(), part.counts.end(), counts.data.get() + words[k]);
+            for (size_t w = 0; w < part.counts.size(); ++w)
+              offsets[words[k] + static_cast<int64_t>(w)] = part.offsets[w] + sizes[k];
+          }
+        });
     offsets[words.back()] = sizes.back();
   }
   return py::make_tuple(to_numpy(std::move(symbols)), to_numpy(std::move(offsets)),
@@ -55,29 +56,31 @@ py::tuple joined(const std::vector<Sequences>& parts) {
 py::tuple apply_merges(const Array<int32_t>& symbols, const Array<int64_t>& offsets,
                        const Array<int64_t>& counts, const Array<int32_t>& left,
                        const Array<int32_t>& right, int threads) {
-  const SequencesView view(symbols, offsets, counts);
+  const SequencesView view(symbols, offsets, counts, threads);
   const int64_t merges = left.size();
   if (right.size() != merges) throw py::value_error("left and right differ in length");
-  std::vector<Sequences> parts(std::max(threads, 1));
+  const Blocks blocks(view.words, threads);
+  std::vector<Sequences> parts(blocks.number());
   {
     const py::gil_scoped_release release;
     std::vector<int32_t> results(merges);
     for (int64_t r = 0; r < merges; ++r) results[r] = kFirstMerged + static_cast<int32_t>(r);
     const MergeTable table(left.data(), right.data(), results.data(), merges);
-    in_parallel(view.words, threads, [&](int t, int64_t begin, int64_t end) {
+    blocks.run([&](int, int64_t block, int64_t begin, int64_t end) {
+      Sequences& part = parts[block];
       MergeTable::Scratch scratch;
       std::vector<int32_t> word;
       for (int64_t w = begin; w < end; ++w) {
         word.assign(view.symbols + view.offsets[w], view.symbols + view.offsets[w + 1]);
         table.merge(word, scratch);
         if (word.size() < 2) continue;  // no pair is left in it
-        parts[t].symbols.insert(parts[t].symbols.end(), word.begin(), word.end());
-        parts[t].end_word(view.counts[w]);
+        part.symbols.insert(part.symbols.end(), word.begin(), word.end());
+        part.end_word(view.counts[w]);
       }
     });
   }
   if (parts.size() == 1) return to_python(std::move(parts[0]));
-  return joined(parts);
+  return joined(parts, threads);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 // Hashes are functions of the bytes alone, so that every process and machine agrees on them. Tables
 // use a hash's high bits for the slot; its low bits are left to spread entries over shards.
 //
+// Tables of several threads may lie side by side, so each begins a new line of the cache
+// (kCacheLine): one thread's insertions must not take from another what it reads all the time.
+//
 // What a large table costs is waiting for memory. So each table can fetch the memory of a key
 // ahead of its turn (`fetch_slot`, then `fetch_entry`), and `Lookahead` keeps the keys waiting.
 #pragma once
@@ -13,6 +16,8 @@
 #include <vector>
 
 namespace rareword {
+
+constexpr size_t kCacheLine = 128;  // two lines of 64, which processors fetch together
 
 inline uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
@@ -79,7 +84,7 @@ inline int thread_of(uint64_t hash, int threads) {
 // A queue between finding a key and using it. A key is first given to `fetch_slot`, half a queue
 // later to `fetch_entry`, and at last, when both have arrived in the cache, to `use`.
 template <class Key, class FetchSlot, class FetchEntry, class Use>
-class Lookahead {
+class alignas(kCacheLine) Lookahead {
  public:
   Lookahead(FetchSlot fetch_slot, FetchEntry fetch_entry, Use use)
       : fetch_slot_(fetch_slot), fetch_entry_(fetch_entry), use_(use) {}
@@ -116,7 +121,9 @@ auto lookahead(FetchSlot fetch_slot, FetchEntry fetch_entry, Use use) {
 // Distinct byte strings, each with a Value, in the order of their first appearance. Open
 // addressing; entries lie one behind the other: value, size, bytes, padding to 8.
 template <class Value>
-class StringTable {
+class alignas(kCacheLine) StringTable {
+  struct Head;
+
  public:
   StringTable() : slots_(1 << kFirstBits) {}
 
@@ -146,7 +153,7 @@ class StringTable {
     slots_[at] = {hash, begin, true};
     entries_.resize(begin + entry_bytes(text.size()));
     Head* const head = head_at(begin);
-    *head = {Value{}, text.size()};
+    *head = {Value{}, text.size(), 0};
     memcpy(head + 1, text.data(), text.size());
     text_bytes_ += static_cast<int64_t>(text.size());
     if (static_cast<size_t>(++size_) * 2 > slots_.size()) grow();
@@ -158,15 +165,49 @@ class StringTable {
     return add(text, hash, is_new);
   }
 
-  // Calls use(text, value) for every string.
+  // The value of a string, or null.
+  Value* find(std::string_view text, uint64_t hash) {
+    for (size_t at = hash >> shift_; slots_[at].used; at = (at + 1) & (slots_.size() - 1)) {
+      Head* const head = head_at(slots_[at].begin);
+      if (slots_[at].hash == hash && equal(text_of(head), text)) return &head->value;
+    }
+    return nullptr;
+  }
+
+  // Calls use(text, value) for every string that was not dropped.
   template <class Use>
   void for_each(Use use) const {
     for (size_t begin = 0; begin < entries_.size();) {
       const Head* const head = reinterpret_cast<const Head*>(entries_.data() + begin);
-      use(text_of(head), head->value);
       begin += entry_bytes(head->size);
+      if (!head->dropped) use(text_of(head), head->value);
     }
   }
+
+  // An entry that may be dropped; see `fold`.
+  class Entry {
+   public:
+    std::string_view text() const { return text_of(head_); }
+    const Value& value() const { return head_->value; }
+    void drop() const { head_->dropped = 1; }
+    uint64_t hash;
+
+   private:
+    friend class StringTable;
+    typename StringTable::Head* head_;
+  };
+
+  template <class Use>
+  void for_each_entry(Use use) {
+    Entry entry;
+    for (size_t begin = 0; begin < entries_.size();) {
+      entry.head_ = head_at(begin);
+      entry.hash = hash_bytes(entry.text());
+      begin += entry_bytes(entry.head_->size);
+      use(entry);
+    }
+  }
+  Value* find(const Entry& entry) { return find(entry.text(), entry.hash); }
 
  private:
   static constexpr int kFirstBits = 12;
@@ -179,7 +220,8 @@ class StringTable {
   };
   struct Head {
     Value value;
-    uint64_t size;
+    uint64_t size : 63;
+    uint64_t dropped : 1;
   };
   static_assert(sizeof(Head) % 8 == 0, "entries stay aligned");
 
@@ -208,13 +250,16 @@ class StringTable {
 };
 
 // Symbol pair (pair_key) -> a number.
-class PairTable {
+class alignas(kCacheLine) PairTable {
+  struct Slot;
+
  public:
   PairTable() : slots_(1 << kFirstBits) {}
 
   int64_t size() const { return static_cast<int64_t>(used_); }
 
   void fetch_slot(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
+  void fetch_entry(uint64_t) const {}  // a slot is all there is
 
   // The value of a pair, or null.
   const int64_t* find(uint64_t key) const {
@@ -239,16 +284,41 @@ class PairTable {
     return slots_[at].value;
   }
 
-  // Calls use(key, value) for every pair.
+  // Calls use(key, value) for every pair that was not dropped.
   template <class Use>
   void for_each(Use use) const {
     for (const Slot& slot : slots_)
-      if (slot.key != kEmpty) use(slot.key, slot.value);
+      if (slot.key != kEmpty && slot.value != kDropped) use(slot.key, slot.value);
   }
+
+  // An entry that may be dropped; see `fold`.
+  class Entry {
+   public:
+    int64_t value() const { return slot_->value; }
+    void drop() const { slot_->value = kDropped; }
+    uint64_t hash;
+
+   private:
+    friend class PairTable;
+    PairTable::Slot* slot_;
+  };
+
+  template <class Use>
+  void for_each_entry(Use use) {
+    Entry entry;
+    for (Slot& slot : slots_) {
+      if (slot.key == kEmpty) continue;
+      entry.slot_ = &slot;
+      entry.hash = hash_pair(slot.key);
+      use(entry);
+    }
+  }
+  int64_t* find(const Entry& entry) { return find(entry.slot_->key); }
 
  private:
   static constexpr int kFirstBits = 10;
   static constexpr uint64_t kEmpty = ~0ull;  // symbols are not negative, so no pair has this key
+  static constexpr int64_t kDropped = INT64_MIN;
   struct Slot {
     uint64_t key = kEmpty;
     int64_t value = 0;

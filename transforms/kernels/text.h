@@ -59,6 +59,12 @@ inline void append_utf8(std::string& out, int32_t code) {
                               ": not UTF-8");
 }
 
+inline bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();)
+    if (next_code_point(text, at) < 0) return false;
+  return true;
+}
+
 // Throws, naming row and byte, if `word` (which begins at byte `begin` of the row) is not UTF-8.
 inline void check_utf8(std::string_view word, int64_t row, size_t begin) {
   for (size_t at = 0; at < word.size();)

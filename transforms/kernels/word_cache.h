@@ -113,7 +113,9 @@ class WordCache {
   int bits_;
   std::unique_ptr<uint64_t[], Free> slots_;  // low half of the hash, and entry / 8 + 1
   std::unique_ptr<char, Free> entries_;
-  std::atomic<uint64_t> used_{0}, words_{0};
+  // Apart from what every look-up reads.
+  alignas(kCacheLine) std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> words_{0};
   std::atomic<bool> full_{false};
 };
 
