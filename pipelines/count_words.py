@@ -53,9 +53,11 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
     import apache_beam as beam
 
     from rareword.transforms.elements import Finish
-    from rareword.transforms.words import CountWords
+    from rareword.transforms.words import CountWords, plan_items
 
     corpus, previous = _inputs(options)
+
+    sizes = [shard.bytes for shard in corpus.shards]
 
     def tokens(side: str) -> int:
         before = previous.counter(f"{side}_tokens") if previous else 0
@@ -76,7 +78,7 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
 
     (
         pipeline
-        | "Shards" >> beam.Create(corpus.urls)
+        | "Items" >> beam.Create(plan_items(zip(corpus.urls, sizes, strict=True)))
         | "Spread" >> beam.Reshuffle()
         | "CountWords"
         >> CountWords(

@@ -140,10 +140,11 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
         else:
             names = {side: "merges" if joint else f"{side}_merges" for side in SIDES}
             units: vocabularies.Units = "bytes" if options.segmenter == "bytes" else "characters"
-            both = {
-                side: segmenters.BpeSegmenter(_learnt(inputs[name]), units)
-                for side, name in names.items()
+            made = {
+                name: segmenters.BpeSegmenter(_learnt(inputs[name]), units)
+                for name in set(names.values())
             }
+            both = {side: made[name] for side, name in names.items()}
         rules = {"kind": options.segmenter, "joint_vocabulary": wanted}
     files = segmenters.save(both, options.output)
     place = SegmenterPlace(options.output, rules["kind"], plan.fingerprint)

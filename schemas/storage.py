@@ -36,6 +36,12 @@ def filesystem(url: str) -> tuple[Any, str]:
         ) from error
 
 
+def local_file(url: str) -> str | None:
+    """The path of a file on this machine; None if it is elsewhere or not there."""
+    fs, path = filesystem(url)
+    return path if "file" in fs.protocol and os.path.isfile(path) else None
+
+
 def join(url: str, *parts: str) -> str:
     """`join("gs://bucket/run", "words", "manifest.json")`."""
     return posixpath.join(url, *parts)

@@ -148,11 +148,15 @@ def open_parquet(url: str, schema: TableSchema | None = None) -> pq.ParquetFile:
 
     Raises RarewordError for a missing file, a torn file or another schema.
     """
-    stream = storage.open_read(url)
+    local = storage.local_file(url)  # mapped into memory: one copy less
+    stream = None if local else storage.open_read(url)
     try:
-        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        file = pq.ParquetFile(
+            local or stream, memory_map=local is not None, page_checksum_verification=True
+        )
     except (pa.ArrowException, OSError) as error:
-        stream.close()
+        if stream is not None:
+            stream.close()
         raise RarewordError(f"{url} is damaged or not a Parquet file: {error}") from error
     if schema is not None:
         schema.check(file.schema_arrow, url)
@@ -265,6 +269,7 @@ def write_shard(
             schema.stored,
             compression="zstd",
             use_dictionary=False,  # quicker, and no larger once it is compressed
+            column_encoding=_encodings(schema.fields),
             write_page_checksum=True,
         ) as writer:
             for group in _row_groups(tables):
@@ -272,6 +277,13 @@ def write_shard(
                 writer.write_table(group.replace_schema_metadata(schema.stored.metadata))
                 rows += group.num_rows
     return ShardRecord(name, rows, stream.bytes, stream.hexdigest(), dict(counters or {}))
+
+
+def _encodings(fields: pa.Schema) -> dict[str, str] | None:
+    """Ids compress better and faster with their bytes apart: first all lowest, then the next."""
+    ids = pa.list_(pa.int32())
+    names = [field.name for field in fields if field.type == ids]
+    return {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in names} or None
 
 
 def _row_groups(tables: Iterator[pa.Table] | list[pa.Table]) -> Iterator[pa.Table]:

@@ -230,14 +230,14 @@ def load(directory: str, kind: str) -> dict[str, Segmenter]:
     if kind == "words":
         return {side: WordSegmenter() for side in SIDES}
     if kind in ("bpe", "bytes"):
-        merges = {s: merge_files.read(storage.join(directory, merges_name(s))) for s in SIDES}
+        urls = {side: storage.join(directory, merges_name(side)) for side in SIDES}
         units: Units = "bytes" if kind == "bytes" else "characters"
-        source = BpeSegmenter(merges["source"], units)
-        same = merges["source"] == merges["target"]
-        return {
-            "source": source,
-            "target": source if same else BpeSegmenter(merges["target"], units),
+        # Equal merges are one segmenter, with one cache of words.
+        made = {
+            digest: BpeSegmenter(merge_files.read(url), units)
+            for digest, url in {storage.sha256(url): url for url in urls.values()}.items()
         }
+        return {side: made[storage.sha256(url)] for side, url in urls.items()}
     raise RarewordError(f"{directory}: segmenter {kind!r} is not known to this release")
 
 

@@ -26,6 +26,8 @@ from rareword.transforms.elements import (
 
 COUNTER_BYTES = 128 << 20
 """A counter that has grown to this sends its words on and begins anew."""
+ITEM_BYTES = 64 << 20
+"""Compressed bytes of corpus that one worker counts together."""
 
 
 def count_words(source: pa.Array, target: pa.Array, threads: int = 1) -> pa.Table:
@@ -84,7 +86,8 @@ EMPTY = pa.table(
 
 @dataclasses.dataclass(eq=False)
 class CountWords(beam.PTransform):
-    """URLs of corpus shards -> one record for each `words` shard it writes below `directory`.
+    """Tuples of URLs of corpus shards, each a work item -> one record for each `words` shard that
+    it writes below `directory`.
 
     Tables of counts travel, never words. A counter that grows beyond COUNTER_BYTES sends its words
     on, so memory is bounded by that and one row group. previous: URLs of `words` shards whose
@@ -96,16 +99,16 @@ class CountWords(beam.PTransform):
     kernel_threads: int
     previous: Sequence[str] = ()
 
-    def expand(self, urls: beam.PCollection) -> beam.PCollection:
+    def expand(self, items: beam.PCollection) -> beam.PCollection:
         # So that a shard without words is a file of no rows, and not missing.
-        every_shard = urls.pipeline | "EveryShard" >> beam.Create(
+        every_shard = items.pipeline | "EveryShard" >> beam.Create(
             [(key, EMPTY) for key in range(self.shards)]
         ).with_output_types(KeyedTable)
-        counts = urls | "Count" >> beam.FlatMap(
+        counts = items | "Count" >> beam.FlatMap(
             _count_lines, self.shards, self.kernel_threads
         ).with_output_types(KeyedTable)
         before = (
-            urls.pipeline
+            items.pipeline
             | "Previous" >> beam.Create(list(self.previous), reshuffle=False)
             | "SpreadPrevious" >> beam.Reshuffle()
             | "Reread" >> beam.FlatMap(_reread_words, self.shards).with_output_types(KeyedTable)
@@ -120,14 +123,29 @@ class CountWords(beam.PTransform):
         )
 
 
-def _count_lines(url: str, shards: int, threads: int) -> Iterator[KeyedTable]:
-    """The words of a corpus shard, by output shard."""
+def plan_items(shards: Iterable[tuple[str, int]]) -> list[tuple[str, ...]]:
+    """Work items from (URL, bytes) of corpus shards: small shards are counted together, up to about
+    ITEM_BYTES, so that their common words travel once."""
+    items: list[tuple[str, ...]] = []
+    held = ITEM_BYTES
+    for url, size in shards:
+        if held + size > ITEM_BYTES:
+            items.append(())
+            held = 0
+        items[-1] += (url,)
+        held += size
+    return items
+
+
+def _count_lines(urls: tuple[str, ...], shards: int, threads: int) -> Iterator[KeyedTable]:
+    """The words of corpus shards, by output shard."""
     counter = WordCounter(threads)
-    for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
-        Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
-        counter.add_lines(one_chunk(group["source"]), one_chunk(group["target"]))
-        if counter.memory > COUNTER_BYTES:
-            yield from taken_parts(counter, shards)
+    for url in urls:
+        for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
+            Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
+            counter.add_lines(one_chunk(group["source"]), one_chunk(group["target"]))
+            if counter.memory > COUNTER_BYTES:
+                yield from taken_parts(counter, shards)
     yield from taken_parts(counter, shards)
 
 
