@@ -98,7 +98,7 @@ def segment(
     of their number alone.
     """
     lines = pa.array(peers.read_lines(text), pa.string())
-    merges = merge_files.read_codes(codes)
+    _, merges = merge_files.read_codes(codes)
     bpe = segmenters.BpeSegmenter(merges)
     words, counts = word_counts(lines)
     sides = {"source": counts, "target": np.zeros_like(counts)}

@@ -28,7 +28,7 @@ from rareword.schemas.tables import (
     shard_name,
     write_shard,
 )
-from rareword.transforms.elements import KeyedTable
+from rareword.transforms.parts import KeyedTable
 from rareword.transforms.reading import FILE_STRIDE, ROWS
 from rareword.transforms.text import TextRules, find_control_character
 from rareword.transforms.truecase import load_truecaser

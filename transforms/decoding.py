@@ -19,7 +19,7 @@ from rareword.schemas import tables
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord
 from rareword.schemas.vocabulary import Vocabulary
-from rareword.transforms.elements import KeyedTable
+from rareword.transforms.parts import KeyedTable
 from rareword.transforms.text import restore
 
 ROWS_PER_BATCH = 2048

@@ -43,7 +43,8 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge
 from rareword.schemas.tables import MERGES, WORDS, open_parquet, read_row_group, write_shard
 from rareword.transforms import _kernels, rounds
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
+from rareword.transforms.elements import MergeTablesCombineFn
+from rareword.transforms.parts import KeyedTable
 from rareword.transforms.rounds import Control, PairCounts, Rules, Sequences
 from rareword.transforms.transliteration import to_latin_words
 

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.merges import END_OF_WORD, Merge, Symbol
+from rareword.schemas.merges import END_OF_WORD, Merge
 from rareword.transforms import _kernels
 from rareword.transforms.rendering import BpeRenderer
+from rareword.transforms.rounds import PairCounts, to_merges
 
 BLOCK_BYTES = 8 << 20
 
@@ -191,18 +192,7 @@ def learn_merges(tables: Sequence[WordCounts], limit: int, min_frequency: int) -
         max(limit, 0),
         max(min_frequency, 1),
     )
-    made: list[Symbol] = []
-
-    def symbol(number: int) -> Symbol:
-        if number >= _kernels.FIRST_MERGED:
-            return made[number - _kernels.FIRST_MERGED]
-        return Symbol(chr(number >> 1), bool(number & 1))
-
-    merges = []
-    for a, b, count in zip(left.tolist(), right.tolist(), found.tolist(), strict=True):
-        merges.append(Merge(symbol(a), symbol(b), count))
-        made.append(merges[-1].result)
-    return merges
+    return to_merges(PairCounts(left, right, found))
 
 
 def _without_unwritable(

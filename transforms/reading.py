@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import open_parquet
-from rareword.transforms.elements import KeyedTable
+from rareword.transforms.parts import KeyedTable
 
 ROWS = pa.schema(
     [

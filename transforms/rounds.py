@@ -39,7 +39,7 @@ from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.transforms import _kernels
-from rareword.transforms.elements import KeyedTable, one_chunk, split_parts
+from rareword.transforms.parts import KeyedTable, one_chunk, split_parts
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
 ONE_ROUND = 1 << 62

@@ -26,7 +26,8 @@ from rareword.schemas.tables import (
 )
 from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import segmenters
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn, one_chunk
+from rareword.transforms.elements import MergeTablesCombineFn
+from rareword.transforms.parts import KeyedTable, one_chunk
 from rareword.transforms.segmenters import COUNTED, PIECE_COUNTS, Encoded, Encoder, VocabularyRules
 
 

@@ -26,7 +26,8 @@ from sacremoses import MosesTruecaser
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import SIDES, ShardRecord, Side, file_record
-from rareword.transforms.elements import KeyedTable, MergeTablesCombineFn
+from rareword.transforms.elements import MergeTablesCombineFn
+from rareword.transforms.parts import KeyedTable
 
 COUNTS = pa.schema([("word", pa.string()), ("form", pa.string()), ("weight", pa.int64())])
 """How often each form of a word was seen inside a sentence; `word` is the form in small letters."""

@@ -17,12 +17,8 @@ from rareword.schemas.tables import (
     write_shard,
 )
 from rareword.transforms._kernels import WordCounter
-from rareword.transforms.elements import (
-    KeyedTable,
-    MergeTablesCombineFn,
-    one_chunk,
-    split_parts,
-)
+from rareword.transforms.elements import MergeTablesCombineFn
+from rareword.transforms.parts import KeyedTable, one_chunk, split_parts
 
 COUNTER_BYTES = 128 << 20
 """A counter that has grown to this sends its words on and begins anew."""

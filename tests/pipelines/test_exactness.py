@@ -30,7 +30,7 @@ from rareword.pipelines import count_words, job, learn_merges
 from rareword.schemas import merges as merge_files
 from rareword.schemas.errors import RarewordError
 from rareword.transforms import rounds
-from rareword.transforms.elements import one_chunk
+from rareword.transforms.parts import one_chunk
 from rareword.transforms.rounds import Control, Rules, Sequences
 from rareword.transforms.words import count_words as count_lines
 

@@ -10,7 +10,7 @@ import pytest
 from sacremoses import MosesTruecaser
 
 from rareword.schemas.errors import RarewordError
-from rareword.transforms.elements import KeyedTable
+from rareword.transforms.parts import KeyedTable
 from rareword.transforms.truecase import (
     COUNTS,
     PARTS,

@@ -46,7 +46,8 @@ py::array_t<T> to_numpy(Buffer<T>&& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size), data, owner);
 }
 
-// Words or chunks as flat symbols: word w is symbols[offsets[w] .. offsets[w + 1]), `counts[w]` times.
+// Words or chunks as flat symbols: word w is symbols[offsets[w] .. offsets[w + 1]), `counts[w]`
+// times.
 struct Sequences {
   std::vector<int32_t> symbols;
   std::vector<int64_t> offsets{0};

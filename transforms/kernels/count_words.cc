@@ -194,14 +194,16 @@ class WordCounter {
           memcpy(head, text.data(), std::min<size_t>(text.size(), 8));
           uint64_t number = 0;
           for (const char c : head) number = number << 8 | static_cast<uint8_t>(c);
-          rows.push_back({parts == 1 ? 0 : part_of(hash_bytes(text), parts), number, text, &counts});
+          const int64_t part = parts == 1 ? 0 : part_of(hash_bytes(text), parts);
+          rows.push_back({part, number, text, &counts});
         });
       }
       std::sort(rows.begin(), rows.end());
       std::vector<int64_t> bounds(parts + 1);
       for (const Row& row : rows) ++bounds[row.part + 1];
       std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
-      columns = std::make_unique<Columns>(static_cast<int64_t>(rows.size()), size, std::move(bounds));
+      const auto total = static_cast<int64_t>(rows.size());
+      columns = std::make_unique<Columns>(total, size, std::move(bounds));
       int64_t at = 0;
       for (size_t k = 0; k < rows.size(); ++k) {
         columns->put(static_cast<int64_t>(k), at, rows[k].text, *rows[k].counts);

@@ -44,7 +44,7 @@ class Learner {
   };
 
   // keys: the local symbols as subword-nmt prints them, `</w>` after a final one (entry 0 unused).
-  Learner(const std::vector<int32_t>& symbols, const SequencesView& view,
+  Learner(const LargeVector<int32_t>& symbols, const SequencesView& view,
           std::vector<std::string> keys, std::vector<bool> final, int64_t threshold)
       : counts_(view.counts), keys_(std::move(keys)), final_(std::move(final)),
         lengths_(keys_.size(), 1), threshold_(threshold) {
@@ -93,33 +93,35 @@ class Learner {
     Cell at;  // where the pair with the new symbol begins
   };
 
-  // Changes of one side's neighbours during a merge, by symbol.
+  // What a merge changes for one neighbouring symbol. `seen`: occurrences of the new pair, then
+  // where its next one goes.
+  struct Delta {
+    int64_t lost = 0, gained = 0, seen = 0;
+    bool touched = false;
+  };
+
+  // Changes of one side's neighbours during a merge.
   struct Deltas {
-    std::vector<int64_t> lost, gained, seen;
+    std::vector<Delta> of;  // by symbol
     std::vector<int32_t> touched;
     std::vector<Neighbour> occurrences;
 
     void reserve(size_t symbols) {
-      if (lost.size() >= symbols) return;
-      lost.resize(symbols * 2);
-      gained.resize(symbols * 2);
-      seen.resize(symbols * 2);
-      marked.resize(symbols * 2);
+      if (of.size() < symbols) of.resize(symbols * 2);
     }
-    void touch(int32_t symbol) {
-      if (marked[symbol]) return;
-      marked[symbol] = true;
-      touched.push_back(symbol);
+    Delta& touch(int32_t symbol) {
+      Delta& delta = of[symbol];
+      if (!delta.touched) {
+        delta.touched = true;
+        touched.push_back(symbol);
+      }
+      return delta;
     }
     void clear() {
-      for (const int32_t symbol : touched) {
-        lost[symbol] = gained[symbol] = seen[symbol] = 0;
-        marked[symbol] = false;
-      }
+      for (const int32_t symbol : touched) of[symbol] = Delta();
       touched.clear();
       occurrences.clear();
     }
-    std::vector<bool> marked;
   };
 
   auto order() const {
@@ -151,7 +153,7 @@ class Learner {
     std::push_heap(heap_.begin(), heap_.end(), order());
   }
 
-  void lay_out(const std::vector<int32_t>& symbols, const SequencesView& view) {
+  void lay_out(const LargeVector<int32_t>& symbols, const SequencesView& view) {
     const int64_t first = view.offsets[0];
     cells_.reserve(symbols.size() + view.words + 1);
     const auto put = [&](int32_t symbol, int64_t word) {
@@ -165,7 +167,7 @@ class Learner {
   }
 
   void index_pairs() {
-    std::vector<int32_t> pair_at(cells_.size(), -1);
+    LargeVector<int32_t> pair_at(cells_.size(), -1);
     PairTable all;
     for (size_t i = 1; i + 1 < cells_.size(); ++i) {
       const int32_t left = cells_[i].symbol, right = cells_[i + 1].symbol;
@@ -236,30 +238,30 @@ class Learner {
 
   // `before x y` became `before z`.
   void join_left(int32_t before, Cell at, int64_t count, int32_t x, int32_t z) {
-    left_.touch(before);
+    Delta& delta = left_.touch(before);
     if (before == z) {
       // x y x y: the first occurrence took (y, x) away and entered (z, x), which is gone now.
-      right_.gained[x] -= count;
+      right_.of[x].gained -= count;
     } else {
-      left_.lost[before] += count;
+      delta.lost += count;
     }
-    left_.gained[before] += count;
+    delta.gained += count;
     left_.occurrences.push_back({before, static_cast<Cell>(at - lengths_[before])});
   }
 
   // `x y after` became `z after`.
   void join_right(int32_t after, Cell at, int64_t count) {
-    right_.touch(after);
-    right_.lost[after] += count;
-    right_.gained[after] += count;
+    Delta& delta = right_.touch(after);
+    delta.lost += count;
+    delta.gained += count;
     right_.occurrences.push_back({after, at});
   }
 
   template <class Key>
   void forget(const Deltas& side, Key key) {
     for (const int32_t symbol : side.touched)
-      if (side.lost[symbol] != 0)
-        if (const int64_t* id = index_.find(key(symbol))) pairs_[*id].count -= side.lost[symbol];
+      if (const int64_t lost = side.of[symbol].lost; lost != 0)
+        if (const int64_t* id = index_.find(key(symbol))) pairs_[*id].count -= lost;
   }
 
   // Enters the new pairs that reach the threshold, with their occurrences.
@@ -267,23 +269,24 @@ class Learner {
   void enter(Deltas& side, MakePair make_pair) {
     constexpr int64_t kSkip = -1;
     for (const int32_t symbol : side.touched)
-      side.seen[symbol] = side.gained[symbol] >= threshold_ ? 0 : kSkip;
+      side.of[symbol].seen = side.of[symbol].gained >= threshold_ ? 0 : kSkip;
     for (const Neighbour& neighbour : side.occurrences)
-      if (side.seen[neighbour.symbol] != kSkip) ++side.seen[neighbour.symbol];
+      if (int64_t& seen = side.of[neighbour.symbol].seen; seen != kSkip) ++seen;
     auto total = static_cast<int64_t>(occurrences_.size());
     for (const int32_t symbol : side.touched) {
-      if (side.seen[symbol] == kSkip) continue;
+      Delta& delta = side.of[symbol];
+      if (delta.seen == kSkip) continue;
       const auto [left, right] = make_pair(symbol);
       const auto id = static_cast<int32_t>(pairs_.size());
-      pairs_.push_back({left, right, side.gained[symbol], total, side.seen[symbol]});
+      pairs_.push_back({left, right, delta.gained, total, delta.seen});
       index_.add(pair_key(left, right), id);
-      total += side.seen[symbol];
-      side.seen[symbol] = pairs_.back().begin;  // now: where its next occurrence goes
+      total += delta.seen;
+      delta.seen = pairs_.back().begin;
       push(candidate(id));
     }
     occurrences_.resize(total);
     for (const Neighbour& neighbour : side.occurrences)
-      if (int64_t& next = side.seen[neighbour.symbol]; next != kSkip)
+      if (int64_t& next = side.of[neighbour.symbol].seen; next != kSkip)
         occurrences_[next++] = neighbour.at;
   }
 
@@ -292,10 +295,10 @@ class Learner {
   std::vector<bool> final_;
   std::vector<Cell> lengths_;  // in cells
   int64_t threshold_;
-  std::vector<Place> cells_;
+  LargeVector<Place> cells_;
   std::vector<Pair> pairs_;
   PairTable index_;  // pairs at or above the threshold
-  std::vector<Cell> occurrences_;
+  LargeVector<Cell> occurrences_;
   std::vector<Candidate> heap_;
   Deltas left_, right_;
 };
@@ -303,7 +306,7 @@ class Learner {
 // Global symbol ids to small local ones and back.
 struct LocalSymbols {
   std::vector<int32_t> global{-1};
-  std::vector<int32_t> cells;
+  LargeVector<int32_t> cells;
 
   // symbols: how many ids there are. Throws for a symbol that no merge has made.
   LocalSymbols(const SequencesView& view, int64_t symbols) {

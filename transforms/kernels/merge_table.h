@@ -19,7 +19,8 @@ class MergeTable {
   // lowest rank.
   MergeTable(const int32_t* left, const int32_t* right, const int32_t* result, int64_t merges)
       : results_(result, result + merges) {
-    for (int64_t rank = 0; rank < merges; ++rank) ranks_.add(pair_key(left[rank], right[rank]), rank);
+    for (int64_t rank = 0; rank < merges; ++rank)
+      ranks_.add(pair_key(left[rank], right[rank]), rank);
   }
 
   // Buffers that one thread uses again for each word.

@@ -17,8 +17,8 @@ namespace {
 
 class Segmenter {
  public:
-  // left, right, result: symbol ids of the merges by rank, all below `symbols`. bytes: words are cut
-  // into bytes instead of characters before they are merged.
+  // left, right, result: symbol ids of the merges by rank, all below `symbols`. bytes: words are
+  // cut into bytes instead of characters before they are merged.
   Segmenter(const Array<int32_t>& left, const Array<int32_t>& right, const Array<int32_t>& result,
             int64_t symbols, bool bytes, int64_t cache_bytes)
       : merges_(checked(left, right, result, symbols), right.data(), result.data(), left.size()),

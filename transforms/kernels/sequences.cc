@@ -18,6 +18,9 @@ py::tuple base_symbols(const py::object& words, const Array<int64_t>& counts, bo
   Sequences result;
   {
     const py::gil_scoped_release release;
+    result.symbols.reserve(column.bytes(0, column.rows()));
+    result.offsets.reserve(column.rows() + 1);
+    result.counts.reserve(column.rows());
     for (int64_t row = 0; row < column.rows(); ++row) {
       append_base_symbols(column[row], row, 0, bytes, result.symbols);
       result.end_word(count[row]);
@@ -89,7 +92,8 @@ void bind_sequences(py::module_& module) {
   module.def("base_symbols", &base_symbols, py::arg("words"), py::arg("counts"),
              py::arg("bytes") = false,
              "The base symbols of each word of an Arrow string array: 2 * code point (bytes: 2 * "
-             "byte), plus 1 at the word's end.\n\nReturns (symbols int32, offsets int64, counts int64). Raises "
+             "byte), plus 1 at the word's end.\n\nReturns (symbols int32, offsets int64, counts "
+             "int64). Raises "
              "ValueError naming row and byte for text that is not UTF-8.");
   module.def("apply_merges", &apply_merges, py::arg("symbols"), py::arg("offsets"),
              py::arg("counts"), py::arg("left"), py::arg("right"), py::arg("threads") = 1,

@@ -13,7 +13,8 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
-#include <vector>
+
+#include "memory.h"
 
 namespace rareword {
 
@@ -232,7 +233,7 @@ class alignas(kCacheLine) StringTable {
   static size_t entry_bytes(size_t size) { return sizeof(Head) + (size + 7) / 8 * 8; }
 
   void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
+    LargeVector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     --shift_;
     for (const Slot& slot : old) {
@@ -243,9 +244,9 @@ class alignas(kCacheLine) StringTable {
     }
   }
 
-  std::vector<Slot> slots_;
+  LargeVector<Slot> slots_;
   int shift_ = 64 - kFirstBits;
-  std::vector<char> entries_;
+  LargeVector<char> entries_;
   int64_t size_ = 0, text_bytes_ = 0;
 };
 
@@ -325,7 +326,7 @@ class alignas(kCacheLine) PairTable {
   };
 
   void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
+    LargeVector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     --shift_;
     for (const Slot& slot : old) {
@@ -336,7 +337,7 @@ class alignas(kCacheLine) PairTable {
     }
   }
 
-  std::vector<Slot> slots_;
+  LargeVector<Slot> slots_;
   int shift_ = 64 - kFirstBits;
   size_t used_ = 0;
 };

@@ -95,7 +95,7 @@ class WordCache {
     void operator()(void* p) const { free(p); }
   };
 
-  static constexpr uint64_t kMaxBytes = uint64_t{UINT32_MAX} * 8;  // entries are numbered by 8 bytes
+  static constexpr uint64_t kMaxBytes = uint64_t{UINT32_MAX} * 8;  // entries have 32-bit numbers
 
   static uint64_t padded(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
   // A slot for every 64 bytes: entries are about as long.
