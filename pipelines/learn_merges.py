@@ -185,6 +185,8 @@ def finish(
     if control.base_symbols is not None:
         figures["base_symbols"] = control.base_symbols
     try:
+        if options.units == "bytes":
+            raise RarewordError("codes files are of characters, and these merges of bytes")
         files.append(_write_codes(output, merge_files.to_codes(merges)))
     except RarewordError as error:
         figures["codes"] = f"not written: {error}"

@@ -180,7 +180,9 @@ def test_merges_of_bytes_are_those_of_algorithm_1_on_the_bytes(run, tmp_path):
     words = oracles.count_words(ENGLISH + GERMAN)
     as_bytes = {word.encode().decode("latin-1"): n for word, n in words.items()}
     expected = oracles.learn_bpe(as_bytes, 60)
-    learn(f"{run}/words", f"{tmp_path}/m", merges=60, units="bytes", divide=8, shards=3)
+    done = learn(f"{run}/words", f"{tmp_path}/m", merges=60, units="bytes", divide=8, shards=3)
+    assert "of bytes" in done.figures["codes"]
+    assert not Path(f"{tmp_path}/m/codes.txt").exists()
     found = merge_files.read(f"{tmp_path}/m/part-00000-of-00001.parquet")
     assert [((tuple(m.left), tuple(m.right)), m.count) for m in found] == expected
 
