@@ -79,7 +79,7 @@ class Renderer {
       const LineShares shares(all, first_line, std::max(threads, 1));
       outs.resize(shares.size());
       in_threads(shares.size(), [&](int t) {
-        Work work(dropout, seed);
+        Work work(cache_, dropout, seed);
         add_lines(shares.text(t), shares.first_line(t), work, outs[t]);
       });
     }
@@ -99,7 +99,7 @@ class Renderer {
     {
       const py::gil_scoped_release release;
       const auto using_cache = use_cache(false);
-      Work work(0, 0);
+      Work work(cache_, 0, 0);
       for (int64_t row = 0; row < column.rows(); ++row) {
         add_word(column[row], hash_bytes(column[row]), row, 0, work, out);
         offsets.push_back(static_cast<int64_t>(out.size()));
@@ -119,7 +119,9 @@ class Renderer {
 
   // Buffers of one thread.
   struct Work {
-    Work(double dropout, uint64_t seed) : draws(seed, dropout) {}
+    Work(WordCache<char>& cache, double dropout, uint64_t seed)
+        : writer(cache), draws(seed, dropout) {}
+    WordCache<char>::Writer writer;
     Draws draws;
     MergeTable::Scratch scratch;
     std::vector<int32_t> symbols;
@@ -210,7 +212,7 @@ class Renderer {
       else
         add_parts(word, glossary_.is_none() ? "" : parts_of(word, row, byte), row, byte, work,
                   work.word);
-      cache_.add(word, hash, work.word.data(), work.word.size());
+      work.writer.add(word, hash, work.word.data(), work.word.size());
       known = work.word;
     }
     if (random)

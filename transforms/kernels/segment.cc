@@ -43,10 +43,24 @@ class Segmenter {
       const std::shared_lock<std::shared_mutex> using_cache(cache_mutex_);
       const Blocks blocks(rows, threads);
       std::vector<Part> parts(blocks.number());
-      blocks.run([&](int, int64_t block, int64_t begin, int64_t end) {
+      std::vector<std::unique_ptr<Worker>> workers(blocks.threads());
+      blocks.run([&](int t, int64_t block, int64_t begin, int64_t end) {
+        if (!workers[t]) workers[t] = std::make_unique<Worker>(cache_);
+        Worker& worker = *workers[t];
         Part& part = parts[block];
-        part = segment_rows(column, begin, end, &offsets[0], words.data.get());
-        for (int64_t i = 0; map != nullptr && i < part.size; ++i) part.ids[i] = map[part.ids[i]];
+        part.begin = begin;
+        part.end = end;
+        part.size = segment_rows(column, begin, end, worker, &offsets[0], words.data.get());
+        if (parts.size() == 1)
+          part.ids = std::move(worker.ids);
+        else
+          part.ids.reset(new int32_t[part.size]);
+        const int32_t* const found = parts.size() == 1 ? part.ids.get() : worker.ids.get();
+        if (map != nullptr)
+          std::transform(found, found + part.size, part.ids.get(),
+                         [&](int32_t symbol) { return map[symbol]; });
+        else if (parts.size() > 1)
+          std::copy_n(found, part.size, part.ids.get());
       });
       offsets[0] = 0;
       ids = joined(parts, offsets, threads);
@@ -69,6 +83,17 @@ class Segmenter {
     std::unique_ptr<int32_t[]> ids;
   };
 
+  // What one thread uses again for each of its parts.
+  struct alignas(kCacheLine) Worker {
+    explicit Worker(WordCache<int32_t>& cache) : writer(cache) {}
+
+    WordCache<int32_t>::Writer writer;
+    MergeTable::Scratch scratch;
+    std::vector<int32_t> symbols;
+    std::unique_ptr<int32_t[]> ids;
+    int64_t room = 0;
+  };
+
   static const int32_t* checked(const Array<int32_t>& left, const Array<int32_t>& right,
                                 const Array<int32_t>& result, int64_t symbols) {
     if (right.size() != left.size() || result.size() != left.size())
@@ -88,15 +113,18 @@ class Segmenter {
     if (cache_.full()) cache_.clear();
   }
 
-  Part segment_rows(const StringColumn& column, int64_t begin, int64_t end, int64_t* offsets,
-                    int64_t* words_of) {
-    Part part{begin, end, 0, nullptr};
+  // Leaves the symbols in worker.ids; returns how many there are.
+  int64_t segment_rows(const StringColumn& column, int64_t begin, int64_t end, Worker& worker,
+                       int64_t* offsets, int64_t* words_of) {
     // A piece has a byte or more, so this is room enough; what is not used is never touched.
-    part.ids.reset(new int32_t[column.bytes(begin, end) + kReadable]);
-    int32_t* const ids = part.ids.get();
+    const int64_t room = column.bytes(begin, end) + static_cast<int64_t>(kReadable);
+    if (room > worker.room) {
+      worker.ids.reset(new int32_t[room]);
+      worker.room = room;
+    }
+    int32_t* const ids = worker.ids.get();
+    auto& symbols = worker.symbols;
     int64_t size = 0, row = begin;
-    MergeTable::Scratch scratch;
-    std::vector<int32_t> symbols;
     const auto end_rows_before = [&](int64_t next) {
       for (; row < next; ++row) offsets[row + 1] = size;
     };
@@ -109,8 +137,8 @@ class Segmenter {
           if (pieces.values == nullptr) {
             symbols.clear();
             append_base_symbols(word.text, word.row, word.first, bytes_, symbols);
-            merges_.merge(symbols, scratch);
-            cache_.add(word.text, word.hash, symbols.data(), symbols.size());
+            merges_.merge(symbols, worker.scratch);
+            worker.writer.add(word.text, word.hash, symbols.data(), symbols.size());
             memcpy(ids + size, symbols.data(), symbols.size() * sizeof(int32_t));
             size += static_cast<int64_t>(symbols.size());
             return;
@@ -131,8 +159,7 @@ class Segmenter {
     }
     words.finish();
     end_rows_before(end);
-    part.size = size;
-    return part;
+    return size;
   }
 
   static std::unique_ptr<Buffer<int32_t>> joined(std::vector<Part>& parts, Buffer<int64_t>& offsets,
