@@ -27,7 +27,8 @@ def segmenter_and_vocabulary(train: list[str], limit: int) -> tuple[BpeSegmenter
     ]
     characters = {c for text in train for c in text if c != " "}
     pieces = sorted({Symbol(c, final) for c in characters for final in (False, True)})
-    pieces = list(dict.fromkeys([*SPECIALS, *pieces, *(merge.result for merge in learnt)]))
+    # The text `<unk>` is a piece of its own beside the special one.
+    pieces = [*SPECIALS, *dict.fromkeys([*pieces, *(merge.result for merge in learnt)])]
     counts = [0] * len(pieces)
     texts, final = [piece.text for piece in pieces], [piece.final for piece in pieces]
     return BpeSegmenter(learnt), Vocabulary(texts, final, counts, counts)
@@ -39,6 +40,7 @@ def segmenter_and_vocabulary(train: list[str], limit: int) -> tuple[BpeSegmenter
 @example(["\u0301 \u0301\u0301", "e\u0301"], [], 9, 1)
 @example(["@@ a@@ @@a a@@b"] * 2, ["a@@ b"], 9, 1)
 @example(["100\xa0000\xa0000"] * 2, ["\xa0 000"], 9, 1)
+@example(["<unk> </s>"], ["<unk>"], 9, 1)
 def test_any_text_comes_back_from_its_pieces(train, test, merges, threads):
     segmenter, vocabulary = segmenter_and_vocabulary(train, merges)
     encoded = segmenter.encoder(vocabulary).encode(pa.array([*train, *test], pa.string()), threads)

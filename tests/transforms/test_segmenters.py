@@ -97,7 +97,12 @@ def as_bytes(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-@given(lines, st.lists(st.text(st.characters(exclude_characters=" "), max_size=12), max_size=4))
+@given(
+    lines,
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters=" "), max_size=12), max_size=4
+    ),
+)
 @settings(deadline=None)
 def test_merges_of_bytes_cut_any_text_and_give_it_back(train, test):
     merges = learnt([as_bytes(text) for text in train])
