@@ -21,6 +21,12 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def strings(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+    """A string array on buffers that a kernel returned, without a copy."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
+
+
 def split_parts(table: pa.Table, bounds: NDArray[np.int64]) -> Iterator[KeyedTable]:
     """The rows bounds[p] .. bounds[p + 1] of a table, keyed by p, where there are any.
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import END_OF_WORD, Merge
 from rareword.transforms import _kernels
+from rareword.transforms.parts import strings
 from rareword.transforms.rendering import BpeRenderer
 from rareword.transforms.rounds import PairCounts, to_merges
 
@@ -99,7 +100,7 @@ def count_words(blocks: Iterable[Block], threads: int = 1) -> WordCounts:
         except ValueError as error:
             raise block.not_utf8(error) from error
     offsets, data, counts = counter.words()
-    return WordCounts(_strings(offsets, data), counts)
+    return WordCounts(strings(offsets, data), counts)
 
 
 def read_dictionary(blocks: Iterable[Block]) -> WordCounts:
@@ -151,11 +152,6 @@ def _word_and_count(line: str, name: str, number: int) -> tuple[str, int]:
         raise RarewordError(
             f"{name}, line {number}: expected a word, one space and its count, found {line!r}"
         ) from error
-
-
-def _strings(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
 
 
 # ---- merges ----

@@ -14,6 +14,7 @@ import pyarrow as pa
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Codes
 from rareword.transforms import _kernels
+from rareword.transforms.parts import strings
 
 SEPARATOR = "@@"
 
@@ -109,10 +110,7 @@ class BpeRenderer:
 
     def render_words(self, words: pa.Array) -> pa.Array:
         """Each word of a string array in pieces, without dropout."""
-        offsets, data = self._kernel.render_words(words)
-        return pa.Array.from_buffers(
-            pa.large_string(), len(words), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
+        return strings(*self._kernel.render_words(words))
 
 
 Parts = list[tuple[str, bool]]

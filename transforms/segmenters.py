@@ -25,7 +25,6 @@ from rareword.transforms import _kernels
 
 FIRST_MERGED: int = _kernels.FIRST_MERGED
 NO_IDS = np.empty(0, np.int32)
-BYTES = [chr(number) for number in range(256)]
 
 # A side's count is null if its words cannot have the piece.
 PIECE_COUNTS = pa.schema(
@@ -169,7 +168,7 @@ class BpeSegmenter:
         is_seen = np.zeros(FIRST_MERGED // 2, bool)
         is_seen[base >> 1] = True
         if self.units == "bytes":
-            is_seen[: len(BYTES)] = True
+            is_seen[:256] = True
         seen, merged = np.flatnonzero(is_seen), np.flatnonzero(sums[FIRST_MERGED:])
         characters = [chr(number) for number in seen.tolist()]
         results = [self._results[rank] for rank in merged.tolist()]
@@ -233,11 +232,13 @@ def load(directory: str, kind: str) -> dict[str, Segmenter]:
         urls = {side: storage.join(directory, merges_name(side)) for side in SIDES}
         units: Units = "bytes" if kind == "bytes" else "characters"
         # Equal merges are one segmenter, with one cache of words.
+        digests = {side: storage.sha256(url) for side, url in urls.items()}
         made = {
-            digest: BpeSegmenter(merge_files.read(url), units)
-            for digest, url in {storage.sha256(url): url for url in urls.values()}.items()
+            digest: BpeSegmenter(merge_files.read(urls[side]), units)
+            for side, digest in digests.items()
+            if side == "source" or digest != digests["source"]
         }
-        return {side: made[storage.sha256(url)] for side, url in urls.items()}
+        return {side: made[digest] for side, digest in digests.items()}
     raise RarewordError(f"{directory}: segmenter {kind!r} is not known to this release")
 
 

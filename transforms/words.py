@@ -18,7 +18,7 @@ from rareword.schemas.tables import (
 )
 from rareword.transforms._kernels import WordCounter
 from rareword.transforms.elements import MergeTablesCombineFn
-from rareword.transforms.parts import KeyedTable, one_chunk, split_parts
+from rareword.transforms.parts import KeyedTable, one_chunk, split_parts, strings
 
 COUNTER_BYTES = 128 << 20
 """A counter that has grown to this sends its words on and begins anew."""
@@ -36,9 +36,9 @@ def count_words(source: pa.Array, target: pa.Array, threads: int = 1) -> pa.Tabl
     return taken(counter)
 
 
-def sum_words(tables: Iterable[pa.Table], threads: int = 1, sort: bool = False) -> pa.Table:
+def sum_words(tables: Iterable[pa.Table], sort: bool = False) -> pa.Table:
     """Adds the counts of equal words; `sort`: in the order of the words' bytes."""
-    counter = WordCounter(threads)
+    counter = WordCounter()
     for table in tables:
         add_table(counter, table)
     return taken(counter, sort)
@@ -64,10 +64,13 @@ def taken_parts(counter: WordCounter, parts: int, sort: bool = False) -> Iterato
     may come as several.
     """
     offsets, data, source_counts, target_counts, bounds = counter.take(parts, sort)
-    words = pa.Array.from_buffers(
-        pa.large_string(), len(source_counts), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    table = pa.table(
+        {
+            "word": strings(offsets, data),
+            "source_count": source_counts,
+            "target_count": target_counts,
+        }
     )
-    table = pa.table({"word": words, "source_count": source_counts, "target_count": target_counts})
     yield from split_parts(table, bounds)
 
 
