@@ -26,7 +26,7 @@ from rareword.schemas import manifest, storage
 from rareword.schemas import merges as merge_files
 from rareword.schemas.options import from_mapping
 from rareword.schemas.tables import CORPUS, WORDS, read_table
-from rareword.transforms import _kernels, rounds, segmenters, segmenting, words
+from rareword.transforms import _kernels, bpe, rounds, segmenters, segmenting, words
 from rareword.transforms.elements import TableCoder
 from rareword.transforms.rounds import PairCounts
 
@@ -99,10 +99,10 @@ def segment(
     """
     lines = pa.array(peers.read_lines(text), pa.string())
     _, merges = merge_files.read_codes(codes)
-    bpe = segmenters.BpeSegmenter(merges)
+    segmenter = bpe.BpeSegmenter(merges)
     words, counts = word_counts(lines)
     sides = {"source": counts, "target": np.zeros_like(counts)}
-    found = segmenting.count_pieces(words.cast(pa.string()), sides, dict.fromkeys(sides, bpe))
+    found = segmenting.count_pieces(words.cast(pa.string()), sides, dict.fromkeys(sides, segmenter))
     rules = segmenters.VocabularyRules(joint=True)
     vocabulary = segmenters.build_vocabularies(found, rules).source
 
@@ -112,12 +112,12 @@ def segment(
         shown, bounds = vocabulary.display(encoded.ids.tolist()), encoded.offsets.tolist()
         return peers.lines_digest([" ".join(shown[a:b]) for a, b in itertools.pairwise(bounds)])
 
-    encoder = bpe.encoder(vocabulary)
+    encoder = segmenter.encoder(vocabulary)
     if warm:
         encoder.encode(lines, threads)
     while True:
         if not warm:
-            encoder = segmenters.BpeSegmenter(merges).encoder(vocabulary)
+            encoder = bpe.BpeSegmenter(merges).encoder(vocabulary)
             encoder.encode(lines.slice(0, 0))  # whatever is made late is made
         yield Repeat(functools.partial(encoder.encode, lines, threads), digest)
 

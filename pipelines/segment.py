@@ -1,5 +1,6 @@
 """`rareword segment`: corpus and merges -> segmented."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -114,6 +115,7 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
     import apache_beam as beam
 
     from rareword.transforms import segmenters
+    from rareword.transforms.bpe import BpeSegmenter, Units
     from rareword.transforms.elements import Finish
     from rareword.transforms.segmenting import (
         BuildVocabulary,
@@ -125,11 +127,11 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
 
     inputs = _inputs(options)
     corpus = inputs["corpus"]
-    both: dict[str, segmenters.Segmenter]
+    both: dict[Side, segmenters.Segmenter]
     if "vocabulary" in inputs:
         train = inputs["vocabulary"]
         rules = train.rules["segmenter"]
-        both = segmenters.load(train.directory, rules["kind"])
+        both = segmenters.load(train.directory, rules["kind"], rules["settings"])
     else:
         joint = options.merges is not None or options.segmenter == "words"
         wanted = options.joint_vocabulary == "yes" or (
@@ -139,15 +141,20 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
             both = dict.fromkeys(SIDES, segmenters.WordSegmenter())
         else:
             names = {side: "merges" if joint else f"{side}_merges" for side in SIDES}
-            units: vocabularies.Units = "bytes" if options.segmenter == "bytes" else "characters"
+            units: Units = "bytes" if options.segmenter == "bytes" else "characters"
             made = {
-                name: segmenters.BpeSegmenter(_learnt(inputs[name]), units)
-                for name in set(names.values())
+                name: BpeSegmenter(_learnt(inputs[name]), units) for name in set(names.values())
             }
             both = {side: made[name] for side, name in names.items()}
-        rules = {"kind": options.segmenter, "joint_vocabulary": wanted}
+        rules = {
+            "kind": options.segmenter,
+            "settings": segmenters.settings(both),
+            "joint_vocabulary": wanted,
+        }
     files = segmenters.save(both, options.output)
-    place = SegmenterPlace(options.output, rules["kind"], plan.fingerprint)
+    place = SegmenterPlace(
+        options.output, rules["kind"], json.dumps(rules["settings"]), plan.fingerprint
+    )
     if "vocabulary" in inputs:
         known = vocabularies.read_both(inputs["vocabulary"].directory)
         vocabularies.write_both(known, options.output)

@@ -8,7 +8,6 @@ import codecs
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
@@ -19,27 +18,40 @@ from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, read_table,
 
 PAD, UNK, EOS = 0, 1, 2
 SPECIALS = (Symbol("<pad>", True), Symbol("<unk>", True), Symbol("</s>", True))
-Units = Literal["characters", "bytes"]
 SEPARATOR = "@@"
 """Shown after a piece that does not end its word; display only, never part of a piece."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Pieces by id; the first three are special. `final[i]` says whether piece i ends a word."""
+    """Pieces by id; the first three are special. `final[i]` says whether piece i ends a word.
+
+    In a vocabulary of raw text no piece ends a word: spaces are part of the pieces.
+    """
 
     pieces: Sequence[str]
     final: Sequence[bool]
     source_counts: Sequence[int]
     target_counts: Sequence[int]
-    units: Units = "characters"
-    """"bytes": a character of a piece stands for the byte of its number."""
+    is_bytes: Sequence[bool] = ()
+    """Whether a character of piece i stands for the byte of its number. Empty: nowhere."""
 
     @functools.cached_property
-    def _ids(self) -> dict[Symbol, int]:
-        ids: dict[Symbol, int] = {}
+    def has_bytes(self) -> bool:
+        """Whether any piece is of bytes."""
+        return any(self.is_bytes)
+
+    @functools.cached_property
+    def is_raw(self) -> bool:
+        """Whether spaces are part of the pieces, and not what stands between words."""
+        return len(self) > len(SPECIALS) and not any(self.final[len(SPECIALS) :])
+
+    @functools.cached_property
+    def _ids(self) -> dict[tuple[str, bool, bool], int]:
+        is_bytes = self.is_bytes or [False] * len(self)
+        ids: dict[tuple[str, bool, bool], int] = {}
         for i in range(len(SPECIALS), len(self.pieces)):
-            ids.setdefault(Symbol(self.pieces[i], self.final[i]), i)
+            ids.setdefault((self.pieces[i], self.final[i], is_bytes[i]), i)
         return ids
 
     def __len__(self) -> int:
@@ -48,52 +60,61 @@ class Vocabulary:
     @property
     def hash(self) -> str:
         """Hex SHA-256 of pieces and flags in id order; counts do not matter."""
-        units = [self.units] if self.units != "characters" else []
-        return digest([list(self.pieces), [bool(final) for final in self.final], *units])
+        is_bytes = [[bool(flag) for flag in self.is_bytes]] if self.has_bytes else []
+        return digest([list(self.pieces), [bool(final) for final in self.final], *is_bytes])
 
-    def id(self, piece: Symbol) -> int:
+    def id(self, piece: Symbol, is_bytes: bool = False) -> int:
         """The id of a piece, UNK if there is none. Special pieces are not text and not found."""
-        return self._ids.get(piece, UNK)
+        return self._ids.get((*piece, is_bytes), UNK)
 
     def piece_bytes(self) -> list[int]:
         """The UTF-8 bytes of text that each piece stands for."""
-        if self.units == "bytes":
-            return [len(piece) for piece in self.pieces]
-        return [len(piece.encode()) for piece in self.pieces]
+        sizes = [len(piece.encode()) for piece in self.pieces]
+        if self.has_bytes:
+            columns = zip(self.pieces, self.is_bytes, sizes, strict=True)
+            sizes = [len(piece) if is_bytes else size for piece, is_bytes, size in columns]
+        return sizes
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """The text of each piece. A character whose bytes are spread over several pieces is text of
         the piece with its last byte; bytes that are not UTF-8 become U+FFFD."""
-        if self.units == "characters":
+        if not self.has_bytes:
             return [self.pieces[i] for i in ids]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         found = []
-        for position, i in enumerate(ids):
-            ends = self.final[i] or position + 1 == len(ids)
-            special = i < len(SPECIALS)
-            data = b"" if special else self.pieces[i].encode("latin-1")
-            found.append(decoder.decode(data, final=ends) + (self.pieces[i] if special else ""))
+        for i, following in zip(ids, [*ids[1:], EOS], strict=False):
+            text = self.pieces[i]
+            if self.is_bytes[i]:
+                ends = self.final[i] or not self.is_bytes[following]
+                text = decoder.decode(text.encode("latin-1"), final=ends)
+            found.append(text)
         return found
 
     def display(self, ids: Sequence[int]) -> list[str]:
         """Pieces for people: `lo@@` `wer`; `joined` reads them back.
 
-        A piece whose own text ends in `@@` and that ends its word has a space behind it.
+        A piece whose own text ends in `@@` and that ends its word has a space behind it. Pieces of
+        raw text are shown without their spaces; several spaces in a row are one.
         """
+        texts, ends = self.texts(ids), [self.final[i] for i in ids]
+        if self.is_raw:
+            ends = [following.startswith(" ") for following in texts[1:]] + [True] * bool(texts)
+            texts = [text.strip(" ") for text in texts]
         shown = []
-        for i, piece in zip(ids, self.texts(ids), strict=True):
-            mark = "" if self.final[i] else SEPARATOR
-            shown.append(piece + (mark or " " * piece.endswith((SEPARATOR, " "))))
+        for text, end in zip(texts, ends, strict=True):
+            mark = "" if end else SEPARATOR
+            shown.append(text + (mark or " " * text.endswith((SEPARATOR, " "))))
         return shown
 
     def words(self, ids: Sequence[int]) -> str:
-        """Joins pieces to text: a space after each piece that ends a word; <unk> is a word."""
+        """Joins pieces to text: a space after each piece that ends a word, but the last one; <unk>
+        is a word. Pieces of raw text have their own spaces."""
         parts = []
         for i, text in zip(ids, self.texts(ids), strict=True):
             parts.append(text)
-            if self.final[i]:
+            if self.final[i] and not self.is_raw:
                 parts.append(" ")
-        return "".join(parts).strip(" ")
+        return "".join(parts) if self.is_raw else "".join(parts).strip(" ")
 
     def to_table(self) -> pa.Table:
         return pa.table(
@@ -101,10 +122,7 @@ class Vocabulary:
                 "id": pa.array(range(len(self)), pa.int32()),
                 "piece": pa.array(self.pieces, pa.string()),
                 "final": pa.array(self.final, pa.bool_()),
-                "bytes": pa.array(
-                    [self.units == "bytes" and i >= len(SPECIALS) for i in range(len(self))],
-                    pa.bool_(),
-                ),
+                "bytes": pa.array(self.is_bytes or [False] * len(self), pa.bool_()),
                 "source_count": pa.array(self.source_counts, pa.int64()),
                 "target_count": pa.array(self.target_counts, pa.int64()),
             },
@@ -146,7 +164,7 @@ def read(url: str) -> Vocabulary:
         columns["final"],
         columns["source_count"],
         columns["target_count"],
-        "bytes" if any(columns["bytes"]) else "characters",
+        columns["bytes"] if any(columns["bytes"]) else (),
     )
 
 

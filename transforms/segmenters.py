@@ -1,42 +1,58 @@
-"""Segmenters: how a word becomes pieces. One protocol; the vocabulary gives the pieces their ids.
+"""Segmenters: how text becomes pieces. One protocol; the vocabulary gives the pieces their ids.
 
 `Segmenter.count_pieces` tells which pieces a word table has, and `possible_pieces` which others it
 might; `build_vocabularies` chooses among them, and `Segmenter.encoder` then turns lines into ids.
 What has no id becomes `<unk>` by itself; the rest of its word stays.
+
+Each kind of segmenter is a class in a module of its own; `KINDS` names them, `save` and `load` keep
+them on disk. `CuttingSegmenter` is the base of those that cut one word after the other in Python.
 """
 
 import dataclasses
-import functools
+import importlib
 from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rareword.schemas import merges as merge_files
-from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.merges import Merge, Symbol
-from rareword.schemas.tables import MERGES, SIDES, ShardRecord, write_shard
-from rareword.schemas.vocabulary import SPECIALS, UNK, Units, Vocabularies, Vocabulary
-from rareword.transforms import _kernels
-
-FIRST_MERGED: int = _kernels.FIRST_MERGED
-NO_IDS = np.empty(0, np.int32)
+from rareword.schemas.tables import SIDES, ShardRecord, Side
+from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabularies, Vocabulary
 
 # A side's count is null if its words cannot have the piece.
 PIECE_COUNTS = pa.schema(
     [
         ("piece", pa.string()),
         ("final", pa.bool_()),
+        ("bytes", pa.bool_()),
         ("source_count", pa.int64()),
         ("target_count", pa.int64()),
     ]
 )
 # The same of one side.
-COUNTED = pa.schema([("piece", pa.string()), ("final", pa.bool_()), ("count", pa.int64())])
+COUNTED = pa.schema(
+    [
+        ("piece", pa.string()),
+        ("final", pa.bool_()),
+        ("bytes", pa.bool_()),
+        ("count", pa.int64()),
+    ]
+)
+
+
+def counted(
+    pieces: Sequence[str] | pa.Array,
+    final: Sequence[bool] | NDArray[np.bool_],
+    counts: Sequence[int] | NDArray[np.int64],
+    is_bytes: bool | Sequence[bool] = False,
+) -> pa.Table:
+    """A COUNTED table of columns."""
+    flags = [is_bytes] * len(pieces) if isinstance(is_bytes, bool) else is_bytes
+    columns = {"piece": pieces, "final": final, "bytes": flags, "count": counts}
+    return pa.table(columns, schema=COUNTED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,44 +72,144 @@ class Encoder(Protocol):
 
 
 class Segmenter(Protocol):
-    """Cuts the words of one side into pieces."""
-
-    units: Units
-    """What a character of a piece stands for: itself, or a byte of the text."""
+    """Cuts the text of one side into pieces."""
 
     def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
-        """How often each piece occurs in words with these counts: columns of COUNTED.
+        """How often each piece occurs in words with these counts: a COUNTED table.
 
-        The characters of these words come too, in both forms, with count 0 where they are no piece.
+        The characters of these words come too, in both forms, with count 0 where they are no piece,
+        if words of other pieces can be spelled in them.
         """
 
-    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
-        """The pieces, beside the characters, that words of these characters can have."""
+    def possible_pieces(self, characters: Set[str]) -> pa.Table:
+        """The pieces, beside the characters, that words of these characters can have: a COUNTED
+        table with counts of 0."""
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         """Binds the segmenter to piece ids."""
 
-    def save(self, directory: str, name: str) -> ShardRecord | None:
-        """Writes what `load` needs below `directory`; None if there is nothing to write."""
+    def settings(self) -> dict[str, Any]:
+        """What `load` needs besides the files: a JSON object."""
+
+    def save(self, directory: str, side: str) -> list[ShardRecord]:
+        """Writes what `load` needs into files below `directory` whose names hold `side`, which is
+        source, target or both."""
+
+    @classmethod
+    def load(cls, directory: str, side: str, settings: Mapping[str, Any]) -> "Segmenter":
+        """The segmenter that `save` wrote."""
 
 
-class WordSegmenter:
-    """Every word is a piece: the word-level baseline."""
+class CuttingSegmenter:
+    """Base of segmenters that cut word by word: a subclass gives `cut`, `settings` and the files.
 
-    units: Units = "characters"
+    Words are cut once each and remembered, so a frequent word costs a look-up.
+    """
+
+    spells: ClassVar[bool] = False
+    """Whether a piece without an id is spelled in characters; what has no id either is `<unk>`."""
+
+    def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
+        """The pieces of each word, which joined give the word. Words are not empty."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def save(self, directory: str, side: str) -> list[ShardRecord]:
+        return []
 
     def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
-        final = np.ones(len(words), bool)
-        return pa.table({"piece": words, "final": final, "count": counts}, schema=COUNTED)
+        sums: dict[tuple[str, bool], int] = {}
+        texts = words.to_pylist()
+        for text, pieces, count in zip(texts, self.cut(texts), counts.tolist(), strict=True):
+            if self.spells:
+                for character in set(text):
+                    sums.setdefault((character, False), 0)
+                    sums.setdefault((character, True), 0)
+            last = len(pieces) - 1
+            for position, piece in enumerate(pieces):
+                key = piece, position == last
+                sums[key] = sums.get(key, 0) + count
+        return counted([p for p, _ in sums], [final for _, final in sums], list(sums.values()))
 
-    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
-        return []
+    def possible_pieces(self, characters: Set[str]) -> pa.Table:
+        return COUNTED.empty_table()
+
+    def encoder(self, vocabulary: Vocabulary) -> Encoder:
+        return _CuttingEncoder(self, vocabulary)
+
+
+class _CuttingEncoder:
+    CACHED_WORDS = 1 << 20
+
+    def __init__(self, segmenter: CuttingSegmenter, vocabulary: Vocabulary) -> None:
+        self._segmenter, self._vocabulary = segmenter, vocabulary
+        self._ids = {
+            (vocabulary.pieces[i], vocabulary.final[i]): i
+            for i in range(len(vocabulary) - 1, len(SPECIALS) - 1, -1)
+        }
+        self._cache: dict[str, list[int]] = {}
+
+    def encode(self, lines: pa.Array, threads: int = 1) -> Encoded:
+        words, sizes = split_words(lines)
+        coded = words.dictionary_encode()
+        distinct = self._words(coded.dictionary.to_pylist())
+        lengths = np.fromiter(map(len, distinct), np.int64, len(distinct))
+        flat = np.fromiter((i for ids in distinct for i in ids), np.int32, int(lengths.sum()))
+        codes = coded.indices.to_numpy()
+        starts, pieces = (np.cumsum(lengths) - lengths)[codes], lengths[codes]
+        ends = np.concatenate([[0], np.cumsum(pieces)])
+        ids = flat[np.repeat(starts - ends[:-1], pieces) + np.arange(ends[-1])]
+        offsets = ends[np.concatenate([[0], np.cumsum(sizes)])]
+        return Encoded(ids, offsets, sizes)
+
+    def _words(self, words: list[str]) -> list[list[int]]:
+        """The ids of each word."""
+        if len(self._cache) + len(words) > self.CACHED_WORDS:
+            self._cache.clear()
+        new = [word for word in words if word not in self._cache]
+        for word, pieces in zip(new, self._segmenter.cut(new), strict=True):
+            last = len(pieces) - 1
+            ids: list[int] = []
+            for position, piece in enumerate(pieces):
+                found = self._ids.get((piece, position == last))
+                if found is not None:
+                    ids.append(found)
+                elif self._segmenter.spells:
+                    ids += self._spelled(piece, position == last)
+                else:
+                    ids.append(UNK)
+            self._cache[word] = ids
+        return [self._cache[word] for word in words]
+
+    def _spelled(self, piece: str, final: bool) -> list[int]:
+        keys = [(character, False) for character in piece]
+        keys[-1] = piece[-1], final
+        return [self._ids.get(key, UNK) for key in keys]
+
+
+def split_words(lines: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """All words of lines, split at U+0020, and how many each line has; null is a blank line."""
+    lists = pc.split_pattern(pc.fill_null(lines, ""), " ")
+    words, rows = lists.flatten(), pc.list_parent_indices(lists)
+    keep = pc.greater(pc.binary_length(words), 0)
+    sizes = np.bincount(rows.filter(keep).to_numpy(), minlength=len(lines)).astype(np.int64)
+    return words.filter(keep), sizes
+
+
+class WordSegmenter(CuttingSegmenter):
+    """Every word is a piece: the word-level baseline."""
+
+    def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
+        return [(word,) for word in words]
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
         return _WordEncoder(vocabulary)
 
-    def save(self, directory: str, name: str) -> ShardRecord | None:
-        return None
+    @classmethod
+    def load(cls, directory: str, side: str, settings: Mapping[str, Any]) -> "WordSegmenter":
+        return cls()
 
 
 class _WordEncoder:
@@ -101,145 +217,59 @@ class _WordEncoder:
         self._words = pa.array(vocabulary.pieces[len(SPECIALS) :], pa.string())
 
     def encode(self, lines: pa.Array, threads: int = 1) -> Encoded:
-        lists = pc.split_pattern(pc.fill_null(lines, ""), " ")
-        words, rows = lists.flatten(), pc.list_parent_indices(lists)
-        keep = pc.greater(pc.binary_length(words), 0)
-        found = pc.index_in(words.filter(keep), value_set=self._words)
+        words, sizes = split_words(lines)
+        found = pc.index_in(words, value_set=self._words)
         ids = pc.fill_null(found, UNK - len(SPECIALS)).to_numpy() + np.int32(len(SPECIALS))
-        sizes = np.bincount(rows.filter(keep).to_numpy(), minlength=len(lines)).astype(np.int64)
         return Encoded(ids, np.concatenate([[0], np.cumsum(sizes)]), sizes)
 
 
-class _Numbers(NamedTuple):
-    """Merges as symbol ids, and the id of each string that they make."""
+# ---- the kinds, and on disk ----
 
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    result: NDArray[np.int32]
-    made: dict[Symbol, int]
-
-
-class BpeSegmenter:
-    """Byte-pair encoding with a list of merges; of two for one pair, the earlier one holds.
-
-    With units "bytes" words are UTF-8 bytes before they are merged, and a character of a symbol
-    stands for the byte of its number (U+0000 .. U+00FF).
-    """
-
-    def __init__(self, merges: Sequence[Merge], units: Units = "characters") -> None:
-        self.merges = list(merges)
-        self.units: Units = units
-
-    @functools.cached_property
-    def _results(self) -> list[Symbol]:
-        return [merge.result for merge in self.merges]
-
-    @functools.cached_property
-    def _numbers(self) -> _Numbers:
-        made: dict[Symbol, int] = {}
-        for rank, result in enumerate(self._results):
-            if len(result.text) > 1:
-                made.setdefault(result, FIRST_MERGED + rank)
-
-        def number(symbol: Symbol) -> int:
-            return _base_number(symbol) if len(symbol.text) == 1 else made.get(symbol, -1)
-
-        rows = [
-            (number(merge.left), number(merge.right), number(result))
-            for merge, result in zip(self.merges, self._results, strict=True)
-        ]
-        # A merge of a symbol that nothing makes can never apply and is left out.
-        usable = [row for row in rows if row[0] >= 0 and row[1] >= 0]
-        columns = np.array(usable, np.int32).reshape(-1, 3).T.copy()
-        return _Numbers(columns[0], columns[1], columns[2], made)
-
-    @functools.cached_property
-    def kernel(self) -> _kernels.Segmenter:
-        """Cuts lines into symbol ids; its cache of words serves all encoders."""
-        left, right, result, _ = self._numbers
-        symbols = FIRST_MERGED + len(self.merges)
-        return _kernels.Segmenter(left, right, result, symbols, self.units == "bytes")
-
-    def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
-        ids, offsets, _ = self.kernel.segment(words, NO_IDS)
-        sums = np.zeros(FIRST_MERGED + len(self.merges), np.int64)
-        np.add.at(sums, ids, np.repeat(counts, np.diff(offsets)))
-        base, _, _ = _kernels.base_symbols(words, counts, self.units == "bytes")
-        is_seen = np.zeros(FIRST_MERGED // 2, bool)
-        is_seen[base >> 1] = True
-        if self.units == "bytes":
-            is_seen[:256] = True
-        seen, merged = np.flatnonzero(is_seen), np.flatnonzero(sums[FIRST_MERGED:])
-        characters = [chr(number) for number in seen.tolist()]
-        results = [self._results[rank] for rank in merged.tolist()]
-        return pa.table(
-            {
-                "piece": [*characters, *characters, *(result.text for result in results)],
-                "final": [False] * len(seen) + [True] * len(seen)
-                + [result.final for result in results],
-                "count": sums[np.concatenate([2 * seen, 2 * seen + 1, FIRST_MERGED + merged])],
-            },
-            schema=COUNTED,
-        )  # fmt: skip
-
-    def possible_pieces(self, characters: Set[str]) -> list[Symbol]:
-        return [result for result in self._results if characters >= set(result.text)]
-
-    def encoder(self, vocabulary: Vocabulary) -> Encoder:
-        made = self._numbers.made
-        ids = np.full(FIRST_MERGED + len(self.merges), UNK, np.int32)
-        for i in range(len(SPECIALS), len(vocabulary)):
-            piece = Symbol(vocabulary.pieces[i], vocabulary.final[i])
-            number = _base_number(piece) if len(piece.text) == 1 else made.get(piece)
-            if number is not None:
-                ids[number] = i
-        return _BpeEncoder(self.kernel, ids)
-
-    def save(self, directory: str, name: str) -> ShardRecord | None:
-        return write_shard(directory, name, MERGES, [merge_files.to_table(self.merges)])
+KINDS = {
+    "words": "segmenters.WordSegmenter",
+    "bpe": "bpe.BpeSegmenter",
+    "bytes": "bpe.BpeSegmenter",
+}
+"""Module and class of each kind; a module is imported when its kind is used, for it may need a
+library that not everybody has."""
 
 
-def _base_number(symbol: Symbol) -> int:
-    return 2 * ord(symbol.text) + symbol.final
+def class_of(kind: str, where: str) -> type[Segmenter]:
+    """The class of a kind. `where` is for the error when there is none."""
+    if kind not in KINDS:
+        raise RarewordError(f"{where}: segmenter {kind!r} is not known to this release")
+    module, name = KINDS[kind].split(".")
+    found = getattr(importlib.import_module(f"rareword.transforms.{module}"), name)
+    return cast("type[Segmenter]", found)
 
 
-class _BpeEncoder:
-    def __init__(self, kernel: _kernels.Segmenter, ids: NDArray[np.int32]) -> None:
-        self._kernel, self._ids = kernel, ids
-
-    def encode(self, lines: pa.Array, threads: int = 1) -> Encoded:
-        return Encoded(*self._kernel.segment(lines, self._ids, threads))
+Settings = dict[str, dict[str, Any]]
+"""A segmenter's settings by side; by `both` alone if it serves both sides."""
 
 
-# ---- on disk ----
+def save(segmenters: Mapping[Side, Segmenter], directory: str) -> list[ShardRecord]:
+    """Writes the segmenters of both sides, once if they are one."""
+    return [
+        file for side, one in _distinct(segmenters).items() for file in one.save(directory, side)
+    ]
 
 
-def merges_name(side: str) -> str:
-    return f"merges-{side}.parquet"
+def settings(segmenters: Mapping[Side, Segmenter]) -> Settings:
+    """What `load` needs besides the files."""
+    return {side: one.settings() for side, one in _distinct(segmenters).items()}
 
 
-def save(segmenters: Mapping[str, Segmenter], directory: str) -> list[ShardRecord]:
-    """Writes the segmenters of both sides below a `segmented` directory."""
-    records = [segmenters[side].save(directory, merges_name(side)) for side in SIDES]
-    return [record for record in records if record is not None]
+def _distinct(segmenters: Mapping[Side, Segmenter]) -> dict[str, Segmenter]:
+    if segmenters["source"] is segmenters["target"]:
+        return {"both": segmenters["source"]}
+    return {side: segmenters[side] for side in SIDES}
 
 
-def load(directory: str, kind: str) -> dict[str, Segmenter]:
-    """The segmenters of both sides that `save` wrote. kind: words, bpe or bytes."""
-    if kind == "words":
-        return {side: WordSegmenter() for side in SIDES}
-    if kind in ("bpe", "bytes"):
-        urls = {side: storage.join(directory, merges_name(side)) for side in SIDES}
-        units: Units = "bytes" if kind == "bytes" else "characters"
-        # Equal merges are one segmenter, with one cache of words.
-        digests = {side: storage.sha256(url) for side, url in urls.items()}
-        made = {
-            digest: BpeSegmenter(merge_files.read(urls[side]), units)
-            for side, digest in digests.items()
-            if side == "source" or digest != digests["source"]
-        }
-        return {side: made[digest] for side, digest in digests.items()}
-    raise RarewordError(f"{directory}: segmenter {kind!r} is not known to this release")
+def load(directory: str, kind: str, settings: Settings) -> dict[Side, Segmenter]:
+    """The segmenters of both sides that `save` wrote; one that serves both has one cache."""
+    made = class_of(kind, directory)
+    found = {side: made.load(directory, side, values) for side, values in settings.items()}
+    return {side: found[side if side in found else "both"] for side in SIDES}
 
 
 # ---- vocabulary ----
@@ -258,25 +288,21 @@ class VocabularyRules:
     text, in both forms, and all that merges make of them, seen as pieces or not."""
 
 
-def build_vocabularies(
-    counts: pa.Table, rules: VocabularyRules, units: Units = "characters"
-) -> Vocabularies:
+def build_vocabularies(counts: pa.Table, rules: VocabularyRules) -> Vocabularies:
     """Vocabularies from a PIECE_COUNTS table: falling count, then the piece by code point."""
     if rules.joint:
         sums = [pc.fill_null(counts[f"{side}_count"], 0) for side in SIDES]
-        joint = _vocabulary(counts, pc.add(*sums), rules, units)
+        joint = _vocabulary(counts, pc.add(*sums), rules)
         return Vocabularies(joint, joint)
     return Vocabularies(
         *(
-            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules, units)
+            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules)
             for order in (counts[f"{side}_count"] for side in SIDES)
         )
     )
 
 
-def _vocabulary(
-    counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules, units: Units
-) -> Vocabulary:
+def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules) -> Vocabulary:
     table = counts.append_column("order", order)
     table = table.filter(pc.greater_equal(table["order"], rules.min_count))
     table = table.sort_by([("order", "descending"), ("piece", "ascending"), ("final", "ascending")])
@@ -289,5 +315,5 @@ def _vocabulary(
         final=[special.final for special in SPECIALS] + columns["final"],
         source_counts=none + [count or 0 for count in columns["source_count"]],
         target_counts=none + [count or 0 for count in columns["target_count"]],
-        units=units,
+        is_bytes=[False] * len(SPECIALS) + columns["bytes"],
     )

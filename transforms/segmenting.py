@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from rareword.schemas.tables import (
     SIDES,
     WORDS,
     ShardRecord,
+    Side,
     iterate_row_groups,
     shard_name,
     write_shard,
@@ -38,12 +40,14 @@ class SegmenterPlace:
 
     directory: str
     kind: str
+    settings: str
+    """As JSON: a place is a key."""
     digest: str
 
 
 @functools.lru_cache(maxsize=2)
-def _segmenters(place: SegmenterPlace) -> dict[str, segmenters.Segmenter]:
-    return segmenters.load(place.directory, place.kind)
+def _segmenters(place: SegmenterPlace) -> dict[Side, segmenters.Segmenter]:
+    return segmenters.load(place.directory, place.kind, json.loads(place.settings))
 
 
 # ---- vocabulary ----
@@ -86,7 +90,7 @@ def _count_pieces(url: str, place: SegmenterPlace) -> Iterator[KeyedTable]:
 def count_pieces(
     words: pa.Array,
     counts: dict[str, NDArray[np.int64]],
-    both: dict[str, segmenters.Segmenter],
+    both: dict[Side, segmenters.Segmenter],
 ) -> pa.Table:
     """The PIECE_COUNTS table of a word table."""
     tables = []
@@ -101,31 +105,22 @@ def _of_side(counted: pa.Table, side: str) -> pa.Table:
     """A COUNTED table as a PIECE_COUNTS table that knows nothing of the other side."""
     none = pa.nulls(counted.num_rows, pa.int64())
     columns = {f"{s}_count": counted["count"] if s == side else none for s in SIDES}
-    return pa.table({"piece": counted["piece"], "final": counted["final"], **columns})
+    return pa.table({**{name: counted[name] for name in COUNTED.names[:-1]}, **columns})
 
 
-def with_possible_pieces(counts: pa.Table, both: dict[str, segmenters.Segmenter]) -> pa.Table:
+def with_possible_pieces(counts: pa.Table, both: dict[Side, segmenters.Segmenter]) -> pa.Table:
     """Adds, with count 0, the pieces that other words of each side's characters can have."""
     tables = [counts]
     for side in SIDES:
         known = counts["piece"].filter(pc.is_valid(counts[f"{side}_count"]))
         characters = set(known.filter(pc.equal(pc.utf8_length(known), 1)).to_pylist())
-        possible = both[side].possible_pieces(characters)
-        table = pa.table(
-            {
-                "piece": [piece.text for piece in possible],
-                "final": [piece.final for piece in possible],
-                "count": [0] * len(possible),
-            },
-            schema=COUNTED,
-        )
-        tables.append(_of_side(table, side))
+        tables.append(_of_side(both[side].possible_pieces(characters), side))
     return sum_pieces(tables)
 
 
 def sum_pieces(tables: list[pa.Table]) -> pa.Table:
     """Adds the counts of equal pieces."""
-    table = pa.concat_tables(tables).group_by(["piece", "final"], use_threads=False)
+    table = pa.concat_tables(tables).group_by(PIECE_COUNTS.names[:3], use_threads=False)
     sums = table.aggregate([("source_count", "sum"), ("target_count", "sum")])
     return sums.rename_columns(
         {"source_count_sum": "source_count", "target_count_sum": "target_count"}
@@ -142,7 +137,7 @@ def _write_vocabularies(
     used = _segmenters(place)
     table = pa.concat_tables([PIECE_COUNTS.empty_table(), *(table for _, table in counts)])
     table = with_possible_pieces(table, used)
-    both = segmenters.build_vocabularies(table, rules, used["source"].units)
+    both = segmenters.build_vocabularies(table, rules)
     vocabularies.write_both(both, directory)
     return both.hash
 
@@ -198,7 +193,7 @@ ENDS_WORD = 1 << 40
 
 
 @functools.lru_cache(maxsize=2)
-def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) -> dict[str, _Side]:
+def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) -> dict[Side, _Side]:
     """Encoders of both sides, loaded once per process."""
     both = vocabularies.read_both(vocabulary_directory)
     if both.hash != vocabulary:
@@ -209,7 +204,7 @@ def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) ->
             words,
             _measures(words),
         )
-        for side, words in (("source", both.source), ("target", both.target))
+        for side, words in zip(SIDES, (both.source, both.target), strict=True)
     }
 
 

@@ -233,7 +233,7 @@ def test_pairs_and_chunks_are_those_of_plain_loops(words, threads, chosen, parts
 
 def segmenter(merges: list[oracles.Symbols], cache_bytes: int = 1 << 20) -> _kernels.Segmenter:
     from rareword.schemas.merges import Merge, Symbol
-    from rareword.transforms.segmenters import BpeSegmenter
+    from rareword.transforms.bpe import BpeSegmenter
 
     bpe = BpeSegmenter([Merge(Symbol(*a), Symbol(*b), 0) for a, b in merges])
     left, right, result, _ = bpe._numbers

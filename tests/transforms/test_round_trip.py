@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
-from rareword.transforms.segmenters import BpeSegmenter
+from rareword.transforms.bpe import BpeSegmenter
 
 any_character = st.characters(exclude_categories=["Cs"])
 marks = st.sampled_from(["</w>", "@@", "@@ ", "##", "\u2581", "\uffed", "<unk>", "</s>", " ", "  "])

@@ -13,9 +13,10 @@ from subword_nmt.apply_bpe import BPE
 
 from rareword.schemas import merges as merge_files
 from rareword.schemas.merges import Merge, Symbol
-from rareword.schemas.vocabulary import SPECIALS, UNK, Units, joined
+from rareword.schemas.vocabulary import SPECIALS, UNK, joined
 from rareword.transforms import segmenters, segmenting
-from rareword.transforms.segmenters import BpeSegmenter, VocabularyRules, WordSegmenter
+from rareword.transforms.bpe import BpeSegmenter
+from rareword.transforms.segmenters import VocabularyRules, WordSegmenter
 
 line = st.text("abcé ", max_size=20)
 lines = st.lists(line, min_size=1, max_size=8)
@@ -36,11 +37,12 @@ def count_pieces(segmenter: segmenters.Segmenter, counter: dict[str, int]) -> di
     return {Symbol(row["piece"], row["final"]): row["source_count"] for row in rows}
 
 
-def counts_table(found: dict[Symbol, int]) -> pa.Table:
+def counts_table(found: dict[Symbol, int], is_bytes: bool = False) -> pa.Table:
     return pa.table(
         {
             "piece": [p.text for p in found],
             "final": [p.final for p in found],
+            "bytes": [is_bytes] * len(found),
             "source_count": list(found.values()),
             "target_count": [0] * len(found),
         },
@@ -48,9 +50,9 @@ def counts_table(found: dict[Symbol, int]) -> pa.Table:
     )
 
 
-def vocabulary_of(found: dict[Symbol, int], units: Units = "characters", **rules: int):
-    table = counts_table(found)
-    return segmenters.build_vocabularies(table, VocabularyRules(True, **rules), units).source
+def vocabulary_of(found: dict[Symbol, int], is_bytes: bool = False, **rules: int):
+    table = counts_table(found, is_bytes)
+    return segmenters.build_vocabularies(table, VocabularyRules(True, **rules)).source
 
 
 def rows(encoded: segmenters.Encoded) -> list[list[int]]:
@@ -107,7 +109,7 @@ def as_bytes(text: str) -> str:
 def test_merges_of_bytes_cut_any_text_and_give_it_back(train, test):
     merges = learnt([as_bytes(text) for text in train])
     segmenter = BpeSegmenter(merges, "bytes")
-    vocabulary = vocabulary_of(count_pieces(segmenter, oracles.count_words(train)), "bytes")
+    vocabulary = vocabulary_of(count_pieces(segmenter, oracles.count_words(train)), True)
     characters = {Symbol(chr(byte), final) for byte in range(256) for final in (True, False)}
     assert characters <= set(map(Symbol, vocabulary.pieces, vocabulary.final))
     encoded = segmenter.encoder(vocabulary).encode(pa.array([*train, *test], pa.string()))
@@ -122,7 +124,7 @@ def test_merges_of_bytes_cut_any_text_and_give_it_back(train, test):
 
 
 def test_bytes_that_are_no_text_become_replacement_characters():
-    vocabulary = vocabulary_of({Symbol("\xc3", True): 2, Symbol("\xa9", False): 1}, "bytes")
+    vocabulary = vocabulary_of({Symbol("\xc3", True): 2, Symbol("\xa9", False): 1}, True)
     assert vocabulary.words([3, 4]) == "\ufffd \ufffd"
     assert vocabulary.words([4, UNK, 3]) == "\ufffd<unk> \ufffd"
 
@@ -199,6 +201,7 @@ def test_separate_vocabularies_hold_the_pieces_of_their_side():
         {
             "piece": ["x", "y", "z"],
             "final": [True, True, True],
+            "bytes": [False] * 3,
             "source_count": [3, None, 1],
             "target_count": [0, 2, 9],
         },

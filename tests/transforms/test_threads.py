@@ -15,8 +15,8 @@ import sharded
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import SPECIALS, Vocabulary
 from rareword.transforms import rounds, words
+from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.rounds import Control, PairCounts, Rules, Sequences
-from rareword.transforms.segmenters import BpeSegmenter
 
 THREADS = [2, 3, 4, 7]
 
