@@ -78,15 +78,13 @@ def build(pipeline: Any, options: CountWordsOptions, plan: Plan) -> None:
 
     (
         pipeline
-        | "Items" >> beam.Create(plan_items(zip(corpus.urls, sizes, strict=True)))
-        | "Spread" >> beam.Reshuffle()
-        | "CountWords"
-        >> CountWords(
-            options.output,
-            options.shards,
-            options.kernel_threads,
-            previous.urls if previous else (),
+        | "Items"
+        >> beam.Create(
+            plan_items(
+                zip(corpus.urls, sizes, strict=True), previous.urls if previous is not None else ()
+            )
         )
+        | "CountWords" >> CountWords(options.output, options.shards, options.kernel_threads)
         | "Finish" >> Finish(write)
     )
 

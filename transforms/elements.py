@@ -44,7 +44,8 @@ beam.coders.registry.register_coder(pa.Table, TableCoder)
 class MergeTablesCombineFn(beam.CombineFn):
     """Combines tables of one key by `merge`, eight at a time.
 
-    The accumulator is a short list of tables; `merge` must be associative and commutative.
+    The accumulator is a short list of tables; `merge` must be associative and commutative. Only
+    what comes as several tables that have rows is merged.
     """
 
     def __init__(self, merge: Callable[[list[pa.Table]], pa.Table], width: int = 8) -> None:
@@ -61,10 +62,12 @@ class MergeTablesCombineFn(beam.CombineFn):
         return self.compact([table for part in accumulators for table in part])
 
     def compact(self, accumulator: list[pa.Table]) -> list[pa.Table]:
-        return [self._merge(accumulator)] if len(accumulator) > 1 else accumulator
+        tables = [table for table in accumulator if table.num_rows] or accumulator[:1]
+        return [self._merge(tables)] if len(tables) > 1 else tables
 
     def extract_output(self, accumulator: list[pa.Table]) -> pa.Table:
-        return accumulator[0] if len(accumulator) == 1 else self._merge(accumulator)
+        tables = self.compact(accumulator)
+        return tables[0] if tables else self._merge([])
 
     def get_accumulator_coder(self) -> beam.coders.Coder:
         return beam.coders.IterableCoder(TableCoder())

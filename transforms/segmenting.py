@@ -27,7 +27,7 @@ from rareword.schemas.tables import (
     write_shard,
 )
 from rareword.schemas.vocabulary import UNK, Vocabulary
-from rareword.transforms import segmenters
+from rareword.transforms import _kernels, segmenters
 from rareword.transforms.elements import MergeTablesCombineFn
 from rareword.transforms.parts import KeyedTable, one_chunk
 from rareword.transforms.segmenters import COUNTED, PIECE_COUNTS, Encoded, Encoder, VocabularyRules
@@ -181,15 +181,29 @@ class SegmentShards(beam.PTransform):
         ).with_output_types(SegmentedShard)
 
 
-class _Side(NamedTuple):
-    encoder: Encoder
-    vocabulary: Vocabulary
+class Measured(NamedTuple):
+    """What the conservation check knows of a vocabulary."""
+
     measures: NDArray[np.int64]
     """Of each piece: its bytes, plus ENDS_WORD if it ends its word, so that one sum measures a line
     (no line has as many bytes as ENDS_WORD, or 2^24 words)."""
+    is_raw: bool
 
 
 ENDS_WORD = 1 << 40
+
+
+def measured(vocabulary: Vocabulary) -> Measured:
+    """Measures the pieces; in a raw vocabulary none ends a word."""
+    measures = np.array(vocabulary.piece_bytes(), np.int64)
+    if not vocabulary.is_raw:
+        measures += np.array(vocabulary.final, np.int64) * ENDS_WORD
+    return Measured(measures, vocabulary.is_raw)
+
+
+class _Side(NamedTuple):
+    encoder: Encoder
+    pieces: Measured
 
 
 @functools.lru_cache(maxsize=2)
@@ -199,19 +213,9 @@ def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) ->
     if both.hash != vocabulary:
         raise RarewordError(f"{vocabulary_directory}: the vocabulary changed while it was read")
     return {
-        side: _Side(
-            _segmenters(place)[side].encoder(words),
-            words,
-            _measures(words),
-        )
+        side: _Side(_segmenters(place)[side].encoder(words), measured(words))
         for side, words in zip(SIDES, (both.source, both.target), strict=True)
     }
-
-
-def _measures(vocabulary: Vocabulary) -> NDArray[np.int64]:
-    measures = np.array(vocabulary.piece_bytes(), np.int64)
-    measures += np.array(vocabulary.final, np.int64) * ENDS_WORD
-    return measures
 
 
 def _segment_shard(
@@ -226,7 +230,7 @@ def _segment_shard(
     number, url = shard
     sides = _sides(place, vocabulary_directory, vocabulary)
     counters = {f"{s}_{what}": 0 for s in SIDES for what in ("tokens", "pieces", "unknown")}
-    used = {side: np.zeros(len(sides[side].vocabulary), bool) for side in SIDES}
+    used = {side: np.zeros(len(sides[side].pieces.measures), bool) for side in SIDES}
 
     def tables() -> Iterator[pa.Table]:
         for group in iterate_row_groups(url, CORPUS):
@@ -234,11 +238,11 @@ def _segment_shard(
             for side in SIDES:
                 lines = one_chunk(group[side])
                 encoded = sides[side].encoder.encode(lines, threads)
-                unknown = check_joins(encoded, lines, sides[side].measures, url)
+                unknown, occurs = check_joins(encoded, lines, sides[side].pieces, url, threads)
                 counters[f"{side}_tokens"] += int(encoded.words.sum())
                 counters[f"{side}_pieces"] += len(encoded.ids)
                 counters[f"{side}_unknown"] += unknown
-                used[side][encoded.ids] = True
+                used[side] |= occurs
                 columns[side] = pa.ListArray.from_arrays(
                     pa.array(encoded.offsets, pa.int32()), pa.array(encoded.ids, pa.int32())
                 )
@@ -248,31 +252,29 @@ def _segment_shard(
     return SegmentedShard(record, *(np.packbits(used[side]).tobytes() for side in SIDES))
 
 
-def check_joins(encoded: Encoded, lines: pa.Array, measures: NDArray[np.int64], url: str) -> int:
+def check_joins(
+    encoded: Encoded, lines: pa.Array, vocabulary: Measured, url: str, threads: int = 1
+) -> tuple[int, NDArray[np.bool_]]:
     """Conservation: in every line without unknown pieces the pieces have all the text's bytes and
-    end as many words as there are. Returns the number of unknown pieces.
+    end as many words as there are.
 
+    Returns the number of unknown pieces, and of each piece of the vocabulary whether it occurs.
     Raises RarewordError naming file and row if pieces do not give their line.
     """
-
-    def per_line(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        sums = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(values, out=sums[1:])
-        ends = sums[encoded.offsets]
-        return np.asarray(ends[1:] - ends[:-1])
-
-    lines = pc.fill_null(lines, "")
-    spaces = pc.count_substring(lines, " ").to_numpy()
-    text_bytes = pc.binary_length(lines).to_numpy() - spaces
-    wrong = per_line(measures[encoded.ids]) != text_bytes + encoded.words * ENDS_WORD
-    unknown = (encoded.ids == UNK).astype(np.int64)
-    total = int(unknown.sum())
-    if total:
-        wrong &= per_line(unknown) == 0
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise RarewordError(f"{url}: the pieces of row {row} of a row group do not give its text")
-    return total
+    wrong, unknown, used = _kernels.check_pieces(
+        encoded.ids,
+        encoded.offsets,
+        encoded.words,
+        lines,
+        vocabulary.measures,
+        ENDS_WORD,
+        UNK,
+        vocabulary.is_raw,
+        threads,
+    )
+    if wrong >= 0:
+        raise RarewordError(f"{url}: the pieces of row {wrong} of a row group do not give its text")
+    return unknown, used.view(bool)
 
 
 def count_used(shards: list[SegmentedShard], side: str) -> int:

@@ -1,7 +1,8 @@
 """Word counts: which words the corpus holds, and how often on each side."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import apache_beam as beam
 import pyarrow as pa
@@ -16,7 +17,7 @@ from rareword.schemas.tables import (
     shard_name,
     write_shard,
 )
-from rareword.transforms._kernels import WordCounter
+from rareword.transforms._kernels import WordCounter, sorted_rows
 from rareword.transforms.elements import MergeTablesCombineFn
 from rareword.transforms.parts import KeyedTable, one_chunk, split_parts, strings
 
@@ -36,12 +37,12 @@ def count_words(source: pa.Array, target: pa.Array, threads: int = 1) -> pa.Tabl
     return taken(counter)
 
 
-def sum_words(tables: Iterable[pa.Table], sort: bool = False) -> pa.Table:
-    """Adds the counts of equal words; `sort`: in the order of the words' bytes."""
+def sum_words(tables: Iterable[pa.Table]) -> pa.Table:
+    """Adds the counts of equal words; in no particular order."""
     counter = WordCounter()
     for table in tables:
         add_table(counter, table)
-    return taken(counter, sort)
+    return taken(counter)
 
 
 def add_table(counter: WordCounter, table: pa.Table) -> None:
@@ -52,18 +53,18 @@ def add_table(counter: WordCounter, table: pa.Table) -> None:
         )
 
 
-def taken(counter: WordCounter, sort: bool = False) -> pa.Table:
+def taken(counter: WordCounter) -> pa.Table:
     """Empties a counter into a `words` table."""
-    return next((table for _, table in taken_parts(counter, 1, sort)), EMPTY)
+    return next((table for _, table in taken_parts(counter, 1)), EMPTY)
 
 
-def taken_parts(counter: WordCounter, parts: int, sort: bool = False) -> Iterator[KeyedTable]:
+def taken_parts(counter: WordCounter, parts: int) -> Iterator[KeyedTable]:
     """Empties a counter into a `words` table for each part that has words.
 
     A word's part is a function of its bytes. Tables are of at most about ELEMENT_BYTES, so a part
     may come as several.
     """
-    offsets, data, source_counts, target_counts, bounds = counter.take(parts, sort)
+    offsets, data, source_counts, target_counts, bounds = counter.take(parts)
     table = pa.table(
         {
             "word": strings(offsets, data),
@@ -83,38 +84,47 @@ EMPTY = pa.table(
 )
 
 
+WorkItem = tuple[Literal["shards", "corpus", "words"], tuple[str, ...]]
+"""URLs of corpus shards or of `words` shards; with neither it stands for the output shards."""
+
+
+def plan_items(corpus: Iterable[tuple[str, int]], previous: Iterable[str] = ()) -> list[WorkItem]:
+    """Work items from (URL, bytes) of corpus shards and the URLs of `words` shards whose counts are
+    added.
+
+    Small corpus shards are counted together, up to about ITEM_BYTES, so that their common words
+    travel once.
+    """
+    groups: list[tuple[str, ...]] = []
+    held = ITEM_BYTES
+    for url, size in corpus:
+        if held + size > ITEM_BYTES:
+            groups.append(())
+            held = 0
+        groups[-1] += (url,)
+        held += size
+    items: list[WorkItem] = [("corpus", urls) for urls in groups]
+    items += [("words", (url,)) for url in previous]
+    return [*items, ("shards", ())]
+
+
 @dataclasses.dataclass(eq=False)
 class CountWords(beam.PTransform):
-    """Tuples of URLs of corpus shards, each a work item -> one record for each `words` shard that
-    it writes below `directory`.
+    """WorkItems -> one record for each `words` shard that it writes below `directory`.
 
     Tables of counts travel, never words. A counter that grows beyond COUNTER_BYTES sends its words
-    on, so memory is bounded by that and one row group. previous: URLs of `words` shards whose
-    counts are added.
+    on, so memory is bounded by that and one row group.
     """
 
     directory: str
     shards: int
     kernel_threads: int
-    previous: Sequence[str] = ()
 
     def expand(self, items: beam.PCollection) -> beam.PCollection:
-        # So that a shard without words is a file of no rows, and not missing.
-        every_shard = items.pipeline | "EveryShard" >> beam.Create(
-            [(key, EMPTY) for key in range(self.shards)]
-        ).with_output_types(KeyedTable)
-        counts = items | "Count" >> beam.FlatMap(
-            _count_lines, self.shards, self.kernel_threads
-        ).with_output_types(KeyedTable)
-        before = (
-            items.pipeline
-            | "Previous" >> beam.Create(list(self.previous), reshuffle=False)
-            | "SpreadPrevious" >> beam.Reshuffle()
-            | "Reread" >> beam.FlatMap(_reread_words, self.shards).with_output_types(KeyedTable)
-        )
         return (
-            (counts, before, every_shard)
-            | "Flatten" >> beam.Flatten()
+            items
+            | "Count"
+            >> beam.FlatMap(_count, self.shards, self.kernel_threads).with_output_types(KeyedTable)
             | "Sum"
             >> beam.CombinePerKey(MergeTablesCombineFn(sum_words)).with_output_types(KeyedTable)
             | "Write"
@@ -122,44 +132,35 @@ class CountWords(beam.PTransform):
         )
 
 
-def plan_items(shards: Iterable[tuple[str, int]]) -> list[tuple[str, ...]]:
-    """Work items from (URL, bytes) of corpus shards: small shards are counted together, up to about
-    ITEM_BYTES, so that their common words travel once."""
-    items: list[tuple[str, ...]] = []
-    held = ITEM_BYTES
-    for url, size in shards:
-        if held + size > ITEM_BYTES:
-            items.append(())
-            held = 0
-        items[-1] += (url,)
-        held += size
-    return items
-
-
-def _count_lines(urls: tuple[str, ...], shards: int, threads: int) -> Iterator[KeyedTable]:
-    """The words of corpus shards, by output shard."""
+def _count(item: WorkItem, shards: int, threads: int) -> Iterator[KeyedTable]:
+    """The counts of a work item, by output shard."""
+    kind, urls = item
+    if kind == "shards":  # so that a shard without words is a file of no rows, and not missing
+        yield from ((shard, EMPTY) for shard in range(shards))
     counter = WordCounter(threads)
     for url in urls:
-        for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
-            Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
-            counter.add_lines(one_chunk(group["source"]), one_chunk(group["target"]))
-            if counter.memory > COUNTER_BYTES:
-                yield from taken_parts(counter, shards)
+        if kind == "words":
+            for group in iterate_row_groups(url, WORDS):
+                add_table(counter, group)
+                yield from _full(counter, shards)
+        else:
+            for group in iterate_row_groups(url, CORPUS, ["source", "target"]):
+                Metrics.counter(CountWords, "in-rows").inc(group.num_rows)
+                counter.add_lines(one_chunk(group["source"]), one_chunk(group["target"]))
+                yield from _full(counter, shards)
     yield from taken_parts(counter, shards)
 
 
-def _reread_words(url: str, shards: int) -> Iterator[KeyedTable]:
-    """The words of a `words` shard, by output shard."""
-    counter = WordCounter()
-    for group in iterate_row_groups(url, WORDS):
-        add_table(counter, group)
+def _full(counter: WordCounter, shards: int) -> Iterator[KeyedTable]:
+    """Empties a counter that has grown too large."""
+    if counter.memory > COUNTER_BYTES:
         yield from taken_parts(counter, shards)
 
 
 def _write_words(counts: KeyedTable, directory: str, shards: int) -> ShardRecord:
     """Sorted by the words' bytes, so that the file is a function of the counts alone."""
     shard, table = counts
-    words = sum_words([table], sort=True)
+    words = table.take(pa.array(sorted_rows(one_chunk(table["word"]))))
     symbols = pc.sum(pc.utf8_length(words["word"])).as_py() or 0
     counters = {
         "source_tokens": pc.sum(words["source_count"]).as_py() or 0,

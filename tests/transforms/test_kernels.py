@@ -30,10 +30,10 @@ def to_dict(offsets, data, *columns):
     return {word: tuple(int(c[i]) for c in columns) for i, word in enumerate(words)}
 
 
-def count(source: pa.Array, target: pa.Array, threads: int = 1, parts: int = 1, sort: bool = False):
+def count(source: pa.Array, target: pa.Array, threads: int = 1, parts: int = 1):
     counter = _kernels.WordCounter(threads)
     counter.add_lines(source, target)
-    return counter.take(parts, sort)
+    return counter.take(parts)
 
 
 def symbol(number: int, merges: list[oracles.Symbols]) -> tuple[str, bool]:
@@ -56,23 +56,27 @@ def learn(words: dict[str, int], limit: int, threshold: int) -> list[tuple[oracl
     st.lists(st.tuples(st.lists(line, max_size=6), st.lists(line, max_size=6)), max_size=3),
     st.integers(1, 4),
     st.integers(1, 3),
-    st.booleans(),
 )
 @settings(deadline=None)
-def test_words_are_counted_as_a_counter_does(batches, threads, parts, sort):
+def test_words_are_counted_as_a_counter_does(batches, threads, parts):
     counter = _kernels.WordCounter(threads)
     for source, target in batches:
         counter.add_lines(pa.array(source, pa.string()), pa.array(target, pa.string()))
-    found = counter.take(parts, sort)
+    found = counter.take(parts)
     a = oracles.count_words(line for source, _ in batches for line in source)
     b = oracles.count_words(line for _, target in batches for line in target)
     assert to_dict(*found[:4]) == {word: (a[word], b[word]) for word in a | b}
-    bounds, order = found[4].tolist(), list(to_dict(*found[:4]))
+    bounds = found[4].tolist()
     assert bounds[0] == 0
-    assert bounds[-1] == len(a | b) == len(order)
-    for begin, end in itertools.pairwise(bounds):
-        assert not sort or order[begin:end] == sorted(order[begin:end], key=str.encode)
+    assert bounds[-1] == len(a | b) == len(found[2])
+    assert bounds == sorted(bounds)
     assert len(counter.take()[2]) == 0, "taken words are gone"
+
+
+@given(st.lists(st.text(max_size=12) | st.text("ab", max_size=20)))
+def test_strings_are_sorted_by_their_bytes(texts):
+    found = _kernels.sorted_rows(pa.array(texts, pa.string()))
+    assert found.tolist() == sorted(range(len(texts)), key=lambda row: texts[row].encode())
 
 
 @given(st.dictionaries(st.text(LETTERS, min_size=1, max_size=20), st.integers(1, 2**62)))

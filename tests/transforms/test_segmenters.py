@@ -1,19 +1,22 @@
 """Segmenters and vocabularies against plain Python and subword-nmt."""
 
 import collections
+import functools
 import io
 import itertools
 
 import numpy as np
 import oracles
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 
 from rareword.schemas import merges as merge_files
+from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
-from rareword.schemas.vocabulary import SPECIALS, UNK, joined
+from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary, joined
 from rareword.transforms import segmenters, segmenting
 from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.segmenters import VocabularyRules, WordSegmenter
@@ -216,3 +219,49 @@ def test_separate_vocabularies_hold_the_pieces_of_their_side():
         "x",
         "y",
     ]
+
+
+PIECES = ["<pad>", "<unk>", "</s>", "a", "a", "é ж", "😀"]
+FINAL = [True, True, True, True, False, False, True]
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("aé 😀", max_size=70), st.lists(st.integers(1, 6), max_size=9)),
+        max_size=5,
+    ),
+    st.booleans(),
+    st.integers(1, 3),
+)
+@settings(deadline=None)
+def test_pieces_that_do_not_give_their_text_are_found(drawn, raw, threads):
+    # Half of the lines are what their pieces say, so that right and wrong rows both occur.
+    final = [True] * 3 + [False] * 4 if raw else FINAL
+    vocabulary = Vocabulary(PIECES, final, [0] * 7, [0] * 7)
+    rows = [(text if len(text) % 2 else vocabulary.words(ids), ids) for text, ids in drawn]
+    ids = [i for _, row in rows for i in row]
+    words = [len(oracles.split_words(text)) for text, _ in rows]
+    encoded = segmenters.Encoded(
+        np.array(ids, np.int32),
+        np.cumsum([0, *(len(row) for _, row in rows)]),
+        np.array(words, np.int64),
+    )
+    lines = pa.array([text for text, _ in rows], pa.string())
+
+    def is_wrong(text: str, row: list[int], count: int) -> bool:
+        size = sum(len(PIECES[i].encode()) for i in row)
+        text_bytes = len((text if raw else text.replace(" ", "")).encode())
+        ends = count if raw else sum(final[i] for i in row)
+        return UNK not in row and (size != text_bytes or ends != count)
+
+    wrong = [k for k, row in enumerate(rows) if is_wrong(*row, words[k])]
+    check = functools.partial(
+        segmenting.check_joins, encoded, lines, segmenting.measured(vocabulary), "f", threads
+    )
+    if wrong:
+        with pytest.raises(RarewordError, match=f"^f: the pieces of row {wrong[0]} of a row group"):
+            check()
+    else:
+        unknown, used = check()
+        assert unknown == ids.count(UNK)
+        assert np.flatnonzero(used).tolist() == sorted(set(ids))

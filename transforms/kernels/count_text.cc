@@ -30,8 +30,6 @@ class TextCounter {
       });
   }
 
-  int64_t memory() const { return static_cast<int64_t>(words_.memory()); }
-
   // (offsets int64, bytes uint8, counts int64)
   py::tuple words() const {
     Buffer<int64_t> offsets(words_.size() + 1), counts(words_.size());
@@ -89,7 +87,6 @@ void bind_count_text(py::module_& module) {
            "Counts the words (split at U+0020) of whole lines; `\\r`, `\\n` and spaces at their "
            "ends belong to no word.\n\nRaises ValueError naming row and byte for text that is not "
            "UTF-8; the counter is of no use then.")
-      .def_property_readonly("memory", &TextCounter::memory, "Bytes that the words take here.")
       .def("words", &TextCounter::words,
            "(offsets int64, bytes uint8, counts int64) of the words.");
 }

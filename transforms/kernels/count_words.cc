@@ -1,7 +1,6 @@
 // Counts the words of source and target lines in one pass.
 
 #include <algorithm>
-#include <numeric>
 
 #include "arrays.h"
 #include "arrow.h"
@@ -80,18 +79,41 @@ class WordCounter {
   }
 
   // Hands the words over, each once, part by part, and begins anew.
-  py::tuple take(int64_t parts, bool sorted) {
+  py::tuple take(int64_t parts) {
     if (parts < 1) throw py::value_error("parts must be 1 or more");
     std::vector<WordTable> tables = std::move(tables_);
     tables_ = std::vector<WordTable>(tables.size());
+    const auto part = [&](std::string_view text) {
+      return parts == 1 ? 0 : part_of(hash_bytes(text), parts);
+    };
+    std::unique_ptr<Columns> columns;
     {
       const py::gil_scoped_release release;
       fold(tables, [](Counts& sum, const Counts& counts) {
         add_atomically(sum.source, counts.source);
         add_atomically(sum.target, counts.target);
       });
+      const auto n = static_cast<int>(tables.size());
+      PartLayout rows(tables.size(), parts), bytes(tables.size(), parts);
+      in_threads(n, [&](int k) {
+        tables[k].for_each([&](std::string_view text, const Counts&) {
+          const int64_t p = part(text);
+          ++rows.count(k, p);
+          bytes.count(k, p) += static_cast<int64_t>(text.size());
+        });
+      });
+      std::vector<int64_t> bounds = rows.settle();
+      const int64_t size = bytes.settle().back(), total = bounds.back();
+      columns = std::make_unique<Columns>(total, size, std::move(bounds));
+      in_threads(n, [&](int k) {
+        tables[k].for_each([&](std::string_view text, const Counts& counts) {
+          const int64_t p = part(text);
+          columns->put(rows.take(k, p), bytes.take(k, p, static_cast<int64_t>(text.size())), text,
+                       counts);
+        });
+      });
     }
-    return sorted ? take_sorted(tables, parts) : take_unsorted(tables, parts);
+    return std::move(*columns).to_python();
   }
 
  private:
@@ -140,79 +162,6 @@ class WordCounter {
     }
   };
 
-  static py::tuple take_unsorted(const std::vector<WordTable>& tables, int64_t parts) {
-    const auto part = [&](std::string_view text) {
-      return parts == 1 ? 0 : part_of(hash_bytes(text), parts);
-    };
-    std::unique_ptr<Columns> columns;
-    {
-      const py::gil_scoped_release release;
-      const auto n = static_cast<int>(tables.size());
-      PartLayout rows(tables.size(), parts), bytes(tables.size(), parts);
-      in_threads(n, [&](int k) {
-        tables[k].for_each([&](std::string_view text, const Counts&) {
-          const int64_t p = part(text);
-          ++rows.count(k, p);
-          bytes.count(k, p) += static_cast<int64_t>(text.size());
-        });
-      });
-      std::vector<int64_t> bounds = rows.settle();
-      const int64_t size = bytes.settle().back(), total = bounds.back();
-      columns = std::make_unique<Columns>(total, size, std::move(bounds));
-      in_threads(n, [&](int k) {
-        tables[k].for_each([&](std::string_view text, const Counts& counts) {
-          const int64_t p = part(text);
-          columns->put(rows.take(k, p), bytes.take(k, p, static_cast<int64_t>(text.size())), text,
-                       counts);
-        });
-      });
-    }
-    return std::move(*columns).to_python();
-  }
-
-  // In the order of the words' bytes, inside each part.
-  static py::tuple take_sorted(const std::vector<WordTable>& tables, int64_t parts) {
-    struct Row {
-      int64_t part;
-      uint64_t head;  // the first 8 bytes as a number that sorts as they do
-      std::string_view text;
-      const Counts* counts;
-      bool operator<(const Row& other) const {
-        if (part != other.part) return part < other.part;
-        return head != other.head ? head < other.head : text < other.text;
-      }
-    };
-    std::unique_ptr<Columns> columns;
-    {
-      const py::gil_scoped_release release;
-      std::vector<Row> rows;
-      int64_t size = 0;
-      for (const WordTable& table : tables) {
-        table.for_each([&](std::string_view text, const Counts& counts) {
-          size += static_cast<int64_t>(text.size());
-          char head[8] = {};
-          memcpy(head, text.data(), std::min<size_t>(text.size(), 8));
-          uint64_t number = 0;
-          for (const char c : head) number = number << 8 | static_cast<uint8_t>(c);
-          const int64_t part = parts == 1 ? 0 : part_of(hash_bytes(text), parts);
-          rows.push_back({part, number, text, &counts});
-        });
-      }
-      std::sort(rows.begin(), rows.end());
-      std::vector<int64_t> bounds(parts + 1);
-      for (const Row& row : rows) ++bounds[row.part + 1];
-      std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
-      const auto total = static_cast<int64_t>(rows.size());
-      columns = std::make_unique<Columns>(total, size, std::move(bounds));
-      int64_t at = 0;
-      for (size_t k = 0; k < rows.size(); ++k) {
-        columns->put(static_cast<int64_t>(k), at, rows[k].text, *rows[k].counts);
-        at += static_cast<int64_t>(rows[k].text.size());
-      }
-    }
-    return std::move(*columns).to_python();
-  }
-
   std::vector<WordTable> tables_;
 };
 
@@ -228,11 +177,10 @@ void bind_count_words(py::module_& module) {
       .def("add_counts", &WordCounter::add_counts, py::arg("words"), py::arg("source_counts"),
            py::arg("target_counts"), "Adds words that are counted already.")
       .def_property_readonly("memory", &WordCounter::memory, "Bytes that the words take here.")
-      .def("take", &WordCounter::take, py::arg("parts") = 1, py::arg("sorted") = false,
+      .def("take", &WordCounter::take, py::arg("parts") = 1,
            "Hands the words over and begins anew.\n\nReturns (offsets int64, bytes uint8, source "
            "counts int64, target counts int64, bounds int64): each word once; the words of part p, "
-           "which a hash of the bytes decides, are rows bounds[p] .. bounds[p + 1]. `sorted`: in "
-           "the order of the bytes inside each part.");
+           "which a hash of the bytes decides, are rows bounds[p] .. bounds[p + 1].");
 }
 
 }  // namespace rareword

@@ -13,5 +13,7 @@ void bind_learn(pybind11::module_& module);
 void bind_segment(pybind11::module_& module);
 void bind_render(pybind11::module_& module);
 void bind_count_text(pybind11::module_& module);
+void bind_sort(pybind11::module_& module);
+void bind_conservation(pybind11::module_& module);
 
 }  // namespace rareword

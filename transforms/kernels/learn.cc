@@ -26,6 +26,7 @@
 #include "kernels.h"
 #include "symbols.h"
 #include "tables.h"
+#include "text.h"
 
 namespace rareword {
 namespace {
@@ -140,12 +141,7 @@ class Learner {
   }
 
   Candidate candidate(int32_t pair) const {
-    char head[8] = {};
-    const std::string& key = keys_[pairs_[pair].left];
-    memcpy(head, key.data(), std::min<size_t>(key.size(), 8));
-    uint64_t number = 0;
-    for (const char c : head) number = number << 8 | static_cast<uint8_t>(c);
-    return {pairs_[pair].count, number, pair};
+    return {pairs_[pair].count, sort_head(keys_[pairs_[pair].left]), pair};
   }
 
   void push(Candidate candidate) {

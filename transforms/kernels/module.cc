@@ -12,4 +12,6 @@ PYBIND11_MODULE(_kernels, module) {
   rareword::bind_segment(module);
   rareword::bind_render(module);
   rareword::bind_count_text(module);
+  rareword::bind_sort(module);
+  rareword::bind_conservation(module);
 }

@@ -54,6 +54,14 @@ inline void append_utf8(std::string& out, int32_t code) {
   }
 }
 
+// The first 8 bytes as a number that sorts as they do.
+inline uint64_t sort_head(std::string_view text) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < 8; ++i)
+    number = number << 8 | (i < text.size() ? static_cast<uint8_t>(text[i]) : 0);
+  return number;
+}
+
 [[noreturn]] inline void throw_not_utf8(int64_t row, size_t byte) {
   throw std::invalid_argument("row " + std::to_string(row) + ", byte " + std::to_string(byte) +
                               ": not UTF-8");
