@@ -38,7 +38,9 @@ class Gold:
         names = sorted(self.words)
         if size < 1:
             raise RarewordError(f"a sample has 1 or more words, not {size}")
-        chosen = [names[i * len(names) // size] for i in range(size)] if size < len(names) else names
+        chosen = (
+            [names[i * len(names) // size] for i in range(size)] if size < len(names) else names
+        )
         return Gold({name: self.words[name] for name in chosen}, self.rows, self.skipped)
 
 
@@ -154,7 +156,7 @@ def locate(word: str, parts: Sequence[str]) -> Boundaries | None:
     while len(rest) > 1 and text.endswith(rest[-1]):
         text = text[: len(text) - len(rest.pop())]
         found.add(len(text))
-    if rest[0] != text if len(rest) == 1 else True:
+    if rest != [text]:
         chunks = _chunks(text, rest, limit)
         if chunks is None:
             return None
@@ -179,7 +181,8 @@ def _chunks(text: str, parts: Sequence[str], limit: int) -> Boundaries | None:
     size = len(text)
     ways: dict[int, _Way] = {size: _Way(0, (), frozenset(), False)}
     for number in range(len(parts) - 1, -1, -1):
-        part, before = parts[number], {}
+        part = parts[number]
+        before: dict[int, _Way] = {}
         for begin in range(size + 1) if number else (0,):
             costs = _distances(part, text[begin : begin + len(part) + limit])
             best: _Way | None = None
@@ -197,8 +200,8 @@ def _chunks(text: str, parts: Sequence[str], limit: int) -> Boundaries | None:
             if best is not None:
                 before[begin] = best
         ways = before
-    way = ways.get(0)
-    return None if way is None or way.unclear else way.bounds
+    chosen = ways.get(0)
+    return None if chosen is None or chosen.unclear else chosen.bounds
 
 
 def _distances(part: str, text: str) -> list[int]:
@@ -251,7 +254,9 @@ def read_gold(url: str, layout: Layout | None = None, encoding: str = "utf-8") -
     located: dict[str, list[tuple[list[str], Boundaries]]] = {}
     rows = 0
     for number, line in lines:
-        if layout == "compounds" and (line.startswith("compound\tmodifier") or not line.strip("*\t")):
+        if layout == "compounds" and (
+            line.startswith("compound\tmodifier") or not line.strip("*\t")
+        ):
             continue  # headings
         rows += 1
         fields = line.split("\t")
@@ -276,9 +281,11 @@ def read_gold(url: str, layout: Layout | None = None, encoding: str = "utf-8") -
         raise RarewordError(
             f"{url}: no line of {rows} gives a word and its parts in the layout {layout!r}"
         )
-    words = _taken_apart(located) if takes_apart else {
-        word: [bounds for _, bounds in found] for word, found in located.items()
-    }
+    words = (
+        _taken_apart(located)
+        if takes_apart
+        else {word: [bounds for _, bounds in found] for word, found in located.items()}
+    )
     distinct = {word: sorted(set(found), key=sorted) for word, found in words.items()}
     return Gold(distinct, rows, dict(skipped))
 
@@ -335,7 +342,9 @@ def _morpho_challenge(fields: list[str]) -> list[_Row]:
         morphs = alternative.split()
         found = [re.match(r"(.[^:]*):", morph) for morph in morphs]
         if any(found):
-            surface = [match[1] if match else morph for match, morph in zip(found, morphs, strict=True)]
+            surface = [
+                match[1] if match else morph for match, morph in zip(found, morphs, strict=True)
+            ]
             parts: list[str] | None = [part for part in surface if part != "~"]
             # These are pieces of the word itself.
             alternatives.append(parts if parts and "".join(parts) == word else None)
@@ -422,5 +431,9 @@ def _carried(chunk: str, part: str, bounds: Boundaries, begin: int) -> Boundarie
     head = same.index(False) if False in same else len(same)
     same = [a == b for a, b in zip(text[::-1], form[::-1], strict=False)]
     tail = same.index(False) if False in same else len(same)
-    moved = {x if x <= head else len(text) - (len(form) - x) for x in bounds if x <= head or len(form) - x <= tail}
+    moved = {
+        x if x <= head else len(text) - (len(form) - x)
+        for x in bounds
+        if x <= head or len(form) - x <= tail
+    }
     return frozenset(begin + x for x in moved if 0 < x < len(text))

@@ -50,7 +50,9 @@ class NgramSegmenter(CuttingSegmenter):
         """The `shortlist` most frequent words stay whole: exactly so many, unless there are fewer
         words; of equally frequent ones the first by code point."""
         if shortlist < 0:
-            raise RarewordError(f"a shortlist has 0 or more words, not {shortlist}: set --shortlist")
+            raise RarewordError(
+                f"a shortlist has 0 or more words, not {shortlist}: set --shortlist"
+            )
         table = pa.table({"word": words, "count": counts})
         table = table.filter(pa.array(counts > 0))
         ranked = table.sort_by([("count", "descending"), ("word", "ascending")]).slice(0, shortlist)
