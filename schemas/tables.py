@@ -106,6 +106,10 @@ MERGES = _schema(
 """Merges in the order they were learnt. `*_final` marks a symbol that ends a word. In merges learnt
 on bytes (the manifest says so) a character stands for the byte of its number."""
 
+LEXICON = _schema("lexicon", 1, ("text", pa.string()), ("count", pa.int64()))
+"""Texts with counts that a segmenter cuts words by: a shortlist, parts of compounds, morphs. Sorted
+by text, each once."""
+
 SEGMENTED = _schema(
     "segmented",
     1,

@@ -10,6 +10,7 @@ them on disk. `CuttingSegmenter` is the base of those that cut one word after th
 
 import dataclasses
 import importlib
+import itertools
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol, cast
 
@@ -18,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.tables import SIDES, ShardRecord, Side
+from rareword.schemas.tables import LEXICON, SIDES, ShardRecord, Side, read_table, write_shard
 from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabularies, Vocabulary
 
 # A side's count is null if its words cannot have the piece.
@@ -229,6 +231,10 @@ KINDS = {
     "words": "segmenters.WordSegmenter",
     "bpe": "bpe.BpeSegmenter",
     "bytes": "bpe.BpeSegmenter",
+    "char-ngram": "ngrams.NgramSegmenter",
+    "compound": "compounds.CompoundSegmenter",
+    "morfessor": "morphology.MorfessorSegmenter",
+    "hyphenation": "morphology.HyphenationSegmenter",
 }
 """Module and class of each kind; a module is imported when its kind is used, for it may need a
 library that not everybody has."""
@@ -270,6 +276,45 @@ def load(directory: str, kind: str, settings: Settings) -> dict[Side, Segmenter]
     made = class_of(kind, directory)
     found = {side: made.load(directory, side, values) for side, values in settings.items()}
     return {side: found[side if side in found else "both"] for side in SIDES}
+
+
+def write_lexicon(directory: str, side: str, texts: Mapping[str, int]) -> ShardRecord:
+    """Writes texts with their counts, as `read_lexicon` reads them."""
+    rows = sorted(texts.items())
+    table = pa.table([[text for text, _ in rows], [n for _, n in rows]], schema=LEXICON.fields)
+    return write_shard(directory, f"lexicon-{side}.parquet", LEXICON, [table])
+
+
+def read_lexicon(directory: str, side: str) -> dict[str, int]:
+    """The texts with their counts of a side (source, target or both)."""
+    table = read_table(storage.join(directory, f"lexicon-{side}.parquet"), LEXICON)
+    return dict(zip(table["text"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+def pieces_of_words(segmenter: Segmenter, words: Sequence[str]) -> list[list[str]]:
+    """The texts of each word's pieces, which joined give the word; none is `<unk>`.
+
+    Words are not empty and hold no U+0020. A character of several pieces of bytes belongs to the
+    last of them, and the pieces before have no text. Where spaces are part of pieces, the one
+    before the word is left out.
+    """
+    if isinstance(segmenter, CuttingSegmenter):
+        return [list(pieces) for pieces in segmenter.cut(words)]
+    lines = pa.array(words, pa.string())
+    table = segmenter.count_pieces(lines, np.ones(len(words), np.int64))
+    both = {"source_count": table["count"], "target_count": table["count"]}
+    counts = pa.table({**{name: table[name] for name in COUNTED.names[:-1]}, **both})
+    vocabulary = build_vocabularies(counts, VocabularyRules(joint=True)).source
+    encoded = segmenter.encoder(vocabulary).encode(lines)
+    found = []
+    for word, (begin, end) in zip(words, itertools.pairwise(encoded.offsets.tolist()), strict=True):
+        pieces = vocabulary.texts(encoded.ids[begin:end].tolist())
+        if vocabulary.is_raw and pieces and pieces[0].startswith(" "):
+            pieces[0] = pieces[0][1:]
+        if "".join(pieces) != word:
+            raise RarewordError(f"the pieces of {word!r} do not give the word: {pieces}")
+        found.append(pieces)
+    return found
 
 
 # ---- vocabulary ----
