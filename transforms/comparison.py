@@ -1,0 +1,358 @@
+"""What is measured when segmenters are compared: the paper's Table 1, sizes, and names.
+
+Everything is computed on word tables, each distinct word once, weighted by its count: a text of any
+length costs no more than its words.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rareword.schemas.tables import Side
+from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
+from rareword.transforms import _kernels, rounds, segmenters, transliteration
+from rareword.transforms.bpe import BpeSegmenter, Units
+from rareword.transforms.plain_text import WordCounts
+from rareword.transforms.rounds import PairCounts
+from rareword.transforms.segmenters import Encoder, Segmenter, VocabularyRules
+from rareword.transforms.segmenting import count_pieces, with_possible_pieces
+
+# ---- byte-pair encoding in memory ----
+
+
+@dataclasses.dataclass(frozen=True)
+class BpeRules:
+    """How merges are learnt in memory."""
+
+    units: Units = "characters"
+    transliterate: bool = False
+    """Learn on words in Latin letters (ISO 9) and write the merges back in Cyrillic."""
+    min_frequency: int = 2
+    """Learning stops when no pair occurs so often."""
+
+
+def learn_pairs(table: WordCounts, merges: int, rules: BpeRules) -> PairCounts:
+    """The first `merges` merges of a word table, or all that there are."""
+    words = table.words
+    if rules.transliterate:
+        words = transliteration.to_latin_words(words)
+    base = _kernels.base_symbols(words, table.counts, rules.units == "bytes")
+    none = np.empty(0, np.int32)
+    learnt = _kernels.learn_merges(*base, none, none, merges, max(rules.min_frequency, 1))
+    return PairCounts(*learnt)
+
+
+def bpe_segmenter(pairs: PairCounts, rules: BpeRules) -> BpeSegmenter:
+    """The segmenter of learnt merges."""
+    merges = rounds.to_merges(pairs)
+    if rules.transliterate:
+        merges = transliteration.with_cyrillic(merges)
+    return BpeSegmenter(merges, rules.units)
+
+
+# ---- statistics ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """A row of the paper's Table 1, and what belongs to it."""
+
+    tokens: int
+    """Pieces of the training text."""
+    types: int
+    """Different pieces of the training text; a piece that ends a word is another than the same
+    text inside one."""
+    fertility: float
+    """Pieces a word of the training text."""
+    tokens_per_sentence: float | None
+    """None if the number of sentences is not known."""
+    held_out_tokens: int
+    """Pieces of the held-out text."""
+    unknown_tokens: int
+    """Those of them that the segmented training text does not have: the paper's #UNK."""
+    unknown_types: int
+    """How many different ones."""
+    unk_pieces: int
+    """Pieces that are `<unk>` when rareword encodes the held-out text with the vocabulary of the
+    training text, which also has all its characters and whatever merges may make of them."""
+
+
+def seen_pieces(segmenter: Segmenter, table: WordCounts) -> pa.Table:
+    """The pieces of a word table that occur, with their counts: a COUNTED table."""
+    found = segmenter.count_pieces(table.words, table.counts)
+    return found.filter(pc.greater(found["count"], 0))
+
+
+def unseen(pieces: pa.Table, training: pa.Table) -> pa.Table:
+    """The rows of a COUNTED table whose piece another one lacks."""
+    known = pc.is_in(_keys(pieces), value_set=_keys(training))
+    return pieces.filter(pc.invert(known))
+
+
+def _keys(pieces: pa.Table) -> pa.ChunkedArray:
+    """A string for each piece: its text, and a last character for its flags."""
+    flags = pc.add(
+        pc.cast(pieces["final"], pa.int8()), pc.multiply(pc.cast(pieces["bytes"], pa.int8()), 2)
+    )
+    digits = pc.cast(pc.cast(flags, pa.int8()), pa.string())
+    return pc.binary_join_element_wise(pieces["piece"], digits, "")
+
+
+def total(pieces: pa.Table) -> int:
+    """The sum of a COUNTED table's counts."""
+    return int(pc.sum(pieces["count"]).as_py() or 0)
+
+
+def statistics(
+    segmenter: Segmenter,
+    training: WordCounts,
+    held_out: WordCounts,
+    sentences: int | None,
+    encoder: Encoder,
+    pieces: pa.Table,
+) -> Statistics:
+    """sentences: of the training text, if known. pieces: what `seen_pieces` found in it."""
+    tokens, words = total(pieces), int(training.counts.sum())
+    found = seen_pieces(segmenter, held_out)
+    unknown = unseen(found, pieces)
+    encoded = encoder.encode(held_out.words)
+    owners = np.repeat(held_out.counts, np.diff(encoded.offsets))
+    return Statistics(
+        tokens=tokens,
+        types=pieces.num_rows,
+        fertility=tokens / max(words, 1),
+        tokens_per_sentence=tokens / sentences if sentences else None,
+        held_out_tokens=total(found),
+        unknown_tokens=total(unknown),
+        unknown_types=unknown.num_rows,
+        unk_pieces=int(owners[encoded.ids == UNK].sum()),
+    )
+
+
+def training_vocabulary(segmenter: Segmenter, training: WordCounts) -> Vocabulary:
+    """The vocabulary that `rareword segment` makes of this side's words when nothing limits it."""
+    both: dict[Side, Segmenter] = {"source": segmenter, "target": segmenter}
+    counts = {"source": training.counts, "target": np.zeros_like(training.counts)}
+    table = with_possible_pieces(count_pieces(training.words, counts, both), both)
+    return segmenters.build_vocabularies(table, VocabularyRules(joint=True)).source
+
+
+# ---- the words' pieces ----
+
+
+def cut_words(segmenter: Segmenter, words: Sequence[str]) -> list[list[str]]:
+    """The pieces of each word, as text. Bytes that only together are a character are one piece."""
+    if not words:
+        return []
+    column = pa.array(words, pa.string())
+    found = segmenter.count_pieces(pc.unique(column), np.ones(len(pc.unique(column)), np.int64))
+    none = [0] * (len(SPECIALS) + found.num_rows)
+    vocabulary = Vocabulary(
+        [special.text for special in SPECIALS] + found["piece"].to_pylist(),
+        [special.final for special in SPECIALS] + found["final"].to_pylist(),
+        none,
+        none,
+        [False] * len(SPECIALS) + found["bytes"].to_pylist(),
+    )
+    encoded = segmenter.encoder(vocabulary).encode(column)
+    ids, bounds = encoded.ids.tolist(), encoded.offsets.tolist()
+    return [
+        [text.strip(" ") for text in vocabulary.texts(ids[begin:end]) if text.strip(" ")]
+        for begin, end in itertools.pairwise(bounds)
+    ]
+
+
+# ---- numbers of merges ----
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepPoint:
+    """The statistics of a text that is cut with the first `merges` merges."""
+
+    merges: int
+    tokens: int
+    types: int
+    fertility: float
+    unknown_tokens: int
+    types_at_least: Mapping[int, int]
+    """By a number of occurrences: how many types occur so often."""
+
+    def share_at_least(self, occurrences: int) -> float:
+        """The share of types that occur so often; 1 if there are no types."""
+        return self.types_at_least[occurrences] / self.types if self.types else 1.0
+
+
+class Sweep:
+    """Sizes of one list of merges. Any number of merges costs one pass over the word table, and is
+    what learning that many merges would give: a shorter list is the begin of a longer one."""
+
+    def __init__(
+        self,
+        pairs: PairCounts,
+        rules: BpeRules,
+        training: WordCounts,
+        held_out: WordCounts,
+        occurrences: Sequence[int],
+    ) -> None:
+        """occurrences: the numbers for `types_at_least`."""
+        self.learnt = len(pairs)
+        self._pairs, self._rules = pairs, rules
+        self._training, self._held_out = training, held_out
+        self._occurrences = sorted(set(occurrences))
+        self._points: dict[int, SweepPoint] = {}
+
+    def point(self, merges: int) -> SweepPoint:
+        """The statistics at a number of merges, which is computed once."""
+        merges = min(merges, self.learnt)
+        if merges not in self._points:
+            self._points[merges] = self._measure(merges)
+        return self._points[merges]
+
+    def _measure(self, merges: int) -> SweepPoint:
+        segmenter = bpe_segmenter(self._pairs.first(merges), self._rules)
+        pieces = seen_pieces(segmenter, self._training)
+        counts = pieces["count"].to_numpy()
+        tokens = int(counts.sum())
+        return SweepPoint(
+            merges=merges,
+            tokens=tokens,
+            types=len(counts),
+            fertility=tokens / max(int(self._training.counts.sum()), 1),
+            unknown_tokens=total(unseen(seen_pieces(segmenter, self._held_out), pieces)),
+            types_at_least={n: int((counts >= n).sum()) for n in self._occurrences},
+        )
+
+    @property
+    def points(self) -> list[SweepPoint]:
+        """All points so far, by falling size last."""
+        return [self._points[merges] for merges in sorted(self._points)]
+
+
+def largest_size(holds: Callable[[int], bool], sizes: Sequence[int]) -> int | None:
+    """The largest number at which a rule holds, to the one; None if it holds at none of `sizes`.
+
+    Looks at all `sizes`, then halves the gap between the largest that holds and the next, so the
+    rule holds at the result and fails at the number after it, unless the result is the last size.
+    """
+    ordered = sorted(set(sizes))
+    holding = [size for size in ordered if holds(size)]
+    if not holding:
+        return None
+    low = holding[-1]
+    above = [size for size in ordered if size > low]
+    if above:
+        high = above[0]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+# ---- names in two languages ----
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Levenshtein's: the fewest insertions, deletions and substitutions that make b of a."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+def comparable_name(text: str) -> str:
+    """A name in small Latin letters (ISO 9)."""
+    return transliteration.to_latin(text.lower())
+
+
+def pieces_align(source: Sequence[str], target: Sequence[str]) -> bool:
+    """Whether the pieces of two names, both `comparable_name`, align one to one.
+
+    They do if they are equally many and the edit distances of the first two, the second two, ...
+    add up to the edit distance of the whole names: then one of the cheapest alignments of the
+    letters passes through all cuts. (The sum is never less.)
+    """
+    if len(source) != len(target):
+        return False
+    parts = sum(edit_distance(a, b) for a, b in zip(source, target, strict=True))
+    return parts == edit_distance("".join(source), "".join(target))
+
+
+@dataclasses.dataclass(frozen=True)
+class NamePair:
+    """A name in two languages, word by word."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+
+    def is_transliterated(self, max_distance: float) -> bool:
+        """Whether both have equally many words, and letters that differ in at most the given share
+        of the longer name's. With a half, `Germany` and `Германия` are a transliteration, `Spain`
+        and `Испания` are not."""
+        if len(self.source) != len(self.target) or not self.source:
+            return False
+        a, b = (comparable_name(" ".join(words)) for words in (self.source, self.target))
+        return edit_distance(a, b) <= max_distance * max(len(a), len(b))
+
+
+@dataclasses.dataclass(frozen=True)
+class Consistency:
+    """How alike a name is cut in two languages."""
+
+    pairs: int
+    """Pairs that were compared."""
+    consistent: int
+    """Those whose pieces align one to one, in every word."""
+    both_whole: int
+    """Those of them where no word is cut on either side: consistent, and trivially so."""
+
+    @property
+    def share(self) -> float | None:
+        return self.consistent / self.pairs if self.pairs else None
+
+    @property
+    def share_of_cut(self) -> float | None:
+        """The share among pairs where a word is cut on one side at least."""
+        cut = self.pairs - self.both_whole
+        return (self.consistent - self.both_whole) / cut if cut else None
+
+
+def consistency(pairs: Sequence[NamePair], source: Segmenter, target: Segmenter) -> Consistency:
+    """Compares the pieces of names, each side cut by its own segmenter."""
+    sources = _cut_names([pair.source for pair in pairs], source)
+    targets = _cut_names([pair.target for pair in pairs], target)
+    consistent = whole = 0
+    for a, b in zip(sources, targets, strict=True):
+        consistent += all(itertools.starmap(pieces_align, zip(a, b, strict=True)))
+        whole += all(len(pieces) == 1 for pieces in (*a, *b))
+    return Consistency(len(pairs), consistent, whole)
+
+
+def _cut_names(names: Sequence[Sequence[str]], segmenter: Segmenter) -> Iterator[list[list[str]]]:
+    """The pieces of each word of each name, made comparable."""
+    cut = iter(cut_words(segmenter, [word for name in names for word in name]))
+    for name in names:
+        yield [[comparable_name(piece) for piece in next(cut)] for _ in name]
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A dataclass of this module as JSON values."""
+    found = dataclasses.asdict(value)
+    if isinstance(value, Consistency):
+        found |= {"share": value.share, "share_of_cut": value.share_of_cut}
+    if isinstance(value, SweepPoint):
+        found["types_at_least"] = {str(n): count for n, count in value.types_at_least.items()}
+    return found
+
+
+def word_counts(words: pa.Array, counts: NDArray[np.int64]) -> WordCounts:
+    """The words that occur."""
+    occurs = counts > 0
+    return WordCounts(words.filter(pa.array(occurs)), counts[occurs])
