@@ -283,24 +283,23 @@ def _sweep(wanted: Comparison, training: "Text", held_out: "Text") -> Mapping[st
         [*options.rare, rule.occurrences],
     )
     sizes = sorted({min(size, sweep.learnt) for size in options.merges})
-    best = max(
-        (sweep.point(size) for size in sizes), key=lambda p: p.share_at_least(rule.occurrences)
-    )
-    suggested = comparison.largest_size(
-        lambda size: sweep.point(size).share_at_least(rule.occurrences) >= rule.share, sizes
-    )
+
+    def often(size: int) -> float:
+        return sweep.point(size).share_at_least(rule.occurrences, rule.pieces == "merged")
+
+    best = max(sizes, key=often)
+    suggested = comparison.largest_size(lambda size: often(size) >= rule.share, sizes)
     return {
         **shaping(options),
         "learnt": sweep.learnt,
         "points": [comparison.to_json(point) for point in sweep.points],
         "suggestion": {
-            "share": rule.share,
-            "occurrences": rule.occurrences,
+            **shaping(rule),
             "merges": suggested,
             "is_largest_looked_at": suggested == sizes[-1],
             "all_merges_learnt": sweep.learnt < max(options.merges),
-            "best_share": best.share_at_least(rule.occurrences),
-            "best_share_at": best.merges,
+            "best_share": often(best),
+            "best_share_at": best,
         },
     }
 

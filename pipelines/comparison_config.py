@@ -80,6 +80,9 @@ class SuggestionOptions:
 
     share: float = option(0.95, help="share of the pieces", at_least=0, at_most=1)
     occurrences: int = option(100, help="how often they occur at least", at_least=1)
+    pieces: Literal["all", "merged"] = option(
+        "all", help="which pieces count; merged: not the single characters, which every size has"
+    )
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def sweep_table(found: Figures) -> Table:
     rule = sweep["suggestion"]["occurrences"]
     rare = sorted(set(sweep["rare"]))
     heads = ["merges", "tokens", "types", "#UNK", "pieces/word",
-             *(f"types < {n:,}×" for n in rare), f"types ≥ {rule:,}×"]  # fmt: skip
+             *(f"types < {n:,}×" for n in rare), f"types ≥ {rule:,}×",
+             f"merged ≥ {rule:,}×"]  # fmt: skip
     rows = []
     for point in sweep["points"]:
         at_least = point["types_at_least"]
@@ -71,23 +72,37 @@ def sweep_table(found: Figures) -> Table:
                 number(point["fertility"], 3),
                 *(share(1 - at_least[str(n)] / types) for n in rare),
                 share(at_least[str(rule)] / types),
+                share(_often(point, rule, "merged")),
             ]
         )
     return heads, rows
 
 
+def _often(point: Mapping[str, Any], occurrences: int, pieces: str) -> float:
+    """The share of all or of merged pieces that occur so often."""
+    name = "merged" if pieces == "merged" else "types"
+    return float(point[f"{name}_at_least"][str(occurrences)] / (point[name] or 1))
+
+
 def suggestion(found: Figures) -> str:
     """The rule and what it comes to, in a sentence or two."""
     one = found["sweep"]["suggestion"]
+    pieces = "merged pieces" if one["pieces"] == "merged" else "pieces"
     rule = (
-        f"The largest number of merges at which {share(one['share'], 0)} of the pieces occur at "
+        f"The largest number of merges at which {share(one['share'], 0)} of the {pieces} occur at "
         f"least {one['occurrences']:,} times"
     )
     if one["merges"] is None:
-        return (
+        text = (
             f"{rule}: none of those looked at. The best share is {share(one['best_share'])}, at "
             f"{one['best_share_at']:,} merges."
         )
+        if one["pieces"] == "all":
+            text += (
+                " Rare characters are pieces at every size; `suggestion: {pieces: merged}` leaves "
+                "single characters out."
+            )
+        return text
     text = f"{rule}: {one['merges']:,}."
     if one["is_largest_looked_at"]:
         text += (
@@ -401,19 +416,20 @@ def sweep_plots(found: Figures) -> list[Plot]:
     if sum(point["merges"] > 0 for point in points) < 2:
         return []
 
-    def at_least(occurrences: int) -> Callable[[Mapping[str, Any]], float]:
-        return lambda point: point["types_at_least"][str(occurrences)] / max(point["types"], 1)
+    def at_least(occurrences: int, pieces: str) -> Callable[[Mapping[str, Any]], float]:
+        return lambda point: _often(point, occurrences, pieces)
 
     def rarer(occurrences: int) -> Callable[[Mapping[str, Any]], float]:
-        return lambda point: 1 - at_least(occurrences)(point)
+        return lambda point: 1 - _often(point, occurrences, "all")
 
     occurrences = rule["occurrences"]
+    shown = {"all pieces": "all", "merged pieces": "merged"}
     percent = lambda value: f"{100 * value:.3g} %"  # noqa: E731
     return [
         curves(
             f"Share of pieces that occur at least {occurrences:,} times",
             points,
-            {"": at_least(occurrences)},
+            {name: at_least(occurrences, pieces) for name, pieces in shown.items()},
             percent,
             top=1.0,
             level=rule["share"],

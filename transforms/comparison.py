@@ -182,10 +182,18 @@ class SweepPoint:
     unknown_tokens: int
     types_at_least: Mapping[int, int]
     """By a number of occurrences: how many types occur so often."""
+    merged: int
+    """Types of two or more characters (or bytes): those that merges made."""
+    merged_at_least: Mapping[int, int]
 
-    def share_at_least(self, occurrences: int) -> float:
-        """The share of types that occur so often; 1 if there are no types."""
-        return self.types_at_least[occurrences] / self.types if self.types else 1.0
+    def share_at_least(self, occurrences: int, merged_only: bool = False) -> float:
+        """The share of types that occur so often; 1 if there are no types.
+
+        merged_only: single characters, which every size has, do not count.
+        """
+        types = self.merged if merged_only else self.types
+        often = self.merged_at_least if merged_only else self.types_at_least
+        return often[occurrences] / types if types else 1.0
 
 
 class Sweep:
@@ -218,6 +226,7 @@ class Sweep:
         segmenter = bpe_segmenter(self._pairs.first(merges), self._rules)
         pieces = seen_pieces(segmenter, self._training)
         counts = pieces["count"].to_numpy()
+        merged = counts[pc.greater(pc.utf8_length(pieces["piece"]), 1).to_numpy()]
         tokens = int(counts.sum())
         return SweepPoint(
             merges=merges,
@@ -226,11 +235,13 @@ class Sweep:
             fertility=tokens / max(int(self._training.counts.sum()), 1),
             unknown_tokens=total(unseen(seen_pieces(segmenter, self._held_out), pieces)),
             types_at_least={n: int((counts >= n).sum()) for n in self._occurrences},
+            merged=len(merged),
+            merged_at_least={n: int((merged >= n).sum()) for n in self._occurrences},
         )
 
     @property
     def points(self) -> list[SweepPoint]:
-        """All points so far, by falling size last."""
+        """All points so far, the smallest size first."""
         return [self._points[merges] for merges in sorted(self._points)]
 
 
@@ -348,7 +359,8 @@ def to_json(value: Any) -> dict[str, Any]:
     if isinstance(value, Consistency):
         found |= {"share": value.share, "share_of_cut": value.share_of_cut}
     if isinstance(value, SweepPoint):
-        found["types_at_least"] = {str(n): count for n, count in value.types_at_least.items()}
+        for name in ("types_at_least", "merged_at_least"):
+            found[name] = {str(n): count for n, count in found[name].items()}
     return found
 
 
