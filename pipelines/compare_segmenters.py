@@ -27,6 +27,7 @@ from rareword.schemas.tables import SIDES, Side, file_record
 
 if TYPE_CHECKING:
     from rareword.pipelines.comparison_texts import Text
+    from rareword.transforms.boundaries import Gold
     from rareword.transforms.comparison import NamePair
     from rareword.transforms.segmenters import Segmenter
 
@@ -123,6 +124,9 @@ def plan(options: CompareOptions) -> Plan:
     if wanted.names is not None:
         read_names(wanted.names, f"{config}: names")
         inputs["names"] = storage.sha256(wanted.names.file)
+    if wanted.gold is not None:
+        _gold(options)
+        inputs["gold"] = storage.sha256(wanted.gold.file)
     shape: dict[str, Any] = {
         "side": wanted.side,
         "segmenters": [one.to_json() for one in wanted.segmenters],
@@ -132,6 +136,21 @@ def plan(options: CompareOptions) -> Plan:
         if section is not None:
             shape[name] = shaping(section)
     return Plan(JOB.name, shape, inputs)
+
+
+def _gold(options: CompareOptions) -> "Gold | None":
+    """The gold segmentations, if the config names any. Raises RarewordError naming the key."""
+    from rareword.transforms import boundaries
+
+    wanted = options.comparison.gold
+    if wanted is None:
+        return None
+    layout = None if wanted.layout == "auto" else wanted.layout
+    try:
+        gold = boundaries.read_gold(wanted.file, layout, wanted.encoding)
+    except RarewordError as error:
+        raise RarewordError(f"{options.config}: gold: {error}") from error
+    return gold.sample(wanted.words) if wanted.words else gold
 
 
 # ---- the work ----
@@ -181,10 +200,13 @@ def work(options: CompareOptions, plan: Plan, arguments: Sequence[str]) -> None:
             "transliterations": len(names),
             "max_distance": wanted.names.max_distance,
         }
+    gold = _gold(options)
+    if gold is not None:
+        found["gold"] = {"words": len(gold.words), "rows": gold.rows, "skipped": gold.skipped}
     seconds: dict[str, dict[str, float]] = {}
     for one in wanted.segmenters:
         clock = _Clock()
-        figures = _measure(one, wanted, training, held_out, sampled, names, clock)
+        figures = _measure(one, wanted, training, held_out, sampled, names, gold, clock)
         found["segmenters"][one.label] = {**one.to_json(), **figures}
         seconds[one.label] = clock.seconds
         if not options.quiet:
@@ -231,11 +253,12 @@ def _measure(
     held_out: "Text",
     sampled: Sequence[str],
     names: Sequence["NamePair"],
+    gold: "Gold | None",
     clock: _Clock,
 ) -> dict[str, Any]:
     """All figures of a segmenter."""
     from rareword.pipelines import comparison_learning
-    from rareword.transforms import comparison, stress
+    from rareword.transforms import boundaries, comparison, stress
 
     side = wanted.side
     words = training.words(side)
@@ -254,6 +277,8 @@ def _measure(
         "statistics": comparison.to_json(statistics),
         "stress": {kind: dataclasses.asdict(result) for kind, result in stressed.items()},
     }
+    if gold is not None:
+        figures["boundaries"] = dataclasses.asdict(boundaries.evaluate(segmenter, gold))
     if wanted.names is not None:
         other: Segmenter = segmenter
         if not one.joint:

@@ -53,7 +53,14 @@ class NamesOptions:
 class GoldOptions:
     """A gold segmentation, such as morphemes."""
 
-    file: str = option(help="gold segmentations", shapes_result=False)
+    file: str = option(help="words with their parts", shapes_result=False)
+    layout: Literal["auto", "morpho-challenge", "sigmorphon", "morphynet", "compounds"] = option(
+        "auto", help="layout of the file; auto: by its first lines"
+    )
+    encoding: str = option("utf-8", help="encoding of the file")
+    words: int = option(
+        0, help="words that are taken, evenly spaced in the sorted list (0: all)", at_least=0
+    )
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,12 @@ def suggestion(found: Figures) -> str:
 
 
 def boundary_table(found: Figures) -> Table:
-    heads = ("segmenter", "precision", "recall", "F1")
-    rows = [
-        (label, *(share(figures["boundaries"][name]) for name in ("precision", "recall", "f1")))
-        for label, figures in found["segmenters"].items()
-    ]
+    heads = ("segmenter", "precision", "recall", "F1", "macro F1", "cuts", "gold cuts")
+    rows = []
+    for label, figures in found["segmenters"].items():
+        one = figures["boundaries"]
+        scores = (share(one[name]) for name in ("precision", "recall", "f1", "macro_f1"))
+        rows.append((label, *scores, number(one["found"]), number(one["gold"])))
     return heads, rows
 
 
@@ -185,7 +186,9 @@ EXPLAINED = {
     "training text and all pieces that the merges may make of them. Learning and applying are CPU "
     "seconds; applying is to the distinct words of the training text.",
     "sweep": "All numbers of merges are prefixes of one list, learnt once.",
-    "boundaries": "Cuts inside words against the gold segmentations.",
+    "boundaries": "Cuts inside words against those of the gold segmentations; of a word's "
+    "alternatives the one with the highest F1. Macro F1 is of the words' mean precision and "
+    "recall (BPR of Morpho Challenge).",
     "names": "Each side is cut by its own segmenter, or both by one if it is joint. Names are "
     "compared in small Latin letters (ISO 9). The pieces of two names align one to one if they are "
     "equally many and the edit distances of the first pieces, of the second pieces, and so on, add "
@@ -205,7 +208,8 @@ def _parts(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> list[d
         text = f"{EXPLAINED['sweep']} {suggestion(found)}"
         parts.append(("sweep", "Numbers of merges", text, sweep_table(found)))
     if "boundaries" in first:
-        parts.append(("boundaries", "Boundaries", EXPLAINED["boundaries"], boundary_table(found)))
+        text = f"{found['gold']['words']:,} words. {EXPLAINED['boundaries']}"
+        parts.append(("boundaries", "Boundaries", text, boundary_table(found)))
     if "names" in first:
         names = found["names"]
         text = (

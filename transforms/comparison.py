@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rareword.schemas.tables import Side
-from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
+from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import _kernels, rounds, segmenters, transliteration
 from rareword.transforms.bpe import BpeSegmenter, Units
 from rareword.transforms.plain_text import WordCounts
 from rareword.transforms.rounds import PairCounts
-from rareword.transforms.segmenters import Encoder, Segmenter, VocabularyRules
+from rareword.transforms.segmenters import Encoder, Segmenter, VocabularyRules, pieces_of_words
 from rareword.transforms.segmenting import count_pieces, with_possible_pieces
 
 # ---- byte-pair encoding in memory ----
@@ -141,31 +141,6 @@ def training_vocabulary(segmenter: Segmenter, training: WordCounts) -> Vocabular
     counts = {"source": training.counts, "target": np.zeros_like(training.counts)}
     table = with_possible_pieces(count_pieces(training.words, counts, both), both)
     return segmenters.build_vocabularies(table, VocabularyRules(joint=True)).source
-
-
-# ---- the words' pieces ----
-
-
-def cut_words(segmenter: Segmenter, words: Sequence[str]) -> list[list[str]]:
-    """The pieces of each word, as text. Bytes that only together are a character are one piece."""
-    if not words:
-        return []
-    column = pa.array(words, pa.string())
-    found = segmenter.count_pieces(pc.unique(column), np.ones(len(pc.unique(column)), np.int64))
-    none = [0] * (len(SPECIALS) + found.num_rows)
-    vocabulary = Vocabulary(
-        [special.text for special in SPECIALS] + found["piece"].to_pylist(),
-        [special.final for special in SPECIALS] + found["final"].to_pylist(),
-        none,
-        none,
-        [False] * len(SPECIALS) + found["bytes"].to_pylist(),
-    )
-    encoded = segmenter.encoder(vocabulary).encode(column)
-    ids, bounds = encoded.ids.tolist(), encoded.offsets.tolist()
-    return [
-        [text.strip(" ") for text in vocabulary.texts(ids[begin:end]) if text.strip(" ")]
-        for begin, end in itertools.pairwise(bounds)
-    ]
 
 
 # ---- numbers of merges ----
@@ -348,9 +323,10 @@ def consistency(pairs: Sequence[NamePair], source: Segmenter, target: Segmenter)
 
 def _cut_names(names: Sequence[Sequence[str]], segmenter: Segmenter) -> Iterator[list[list[str]]]:
     """The pieces of each word of each name, made comparable."""
-    cut = iter(cut_words(segmenter, [word for name in names for word in name]))
+    words = list(dict.fromkeys(word for name in names for word in name))
+    cut = dict(zip(words, pieces_of_words(segmenter, words), strict=True))
     for name in names:
-        yield [[comparable_name(piece) for piece in next(cut)] for _ in name]
+        yield [[comparable_name(piece) for piece in cut[word] if piece] for word in name]
 
 
 def to_json(value: Any) -> dict[str, Any]:
