@@ -186,12 +186,11 @@ def work(options: CompareOptions, plan: Plan, arguments: Sequence[str]) -> None:
     sampled = stress.sample(
         list(held_out.lines(wanted.side)), wanted.stress.words, wanted.stress.seed
     )
-    words = training.words(wanted.side)
     found: dict[str, Any] = {
         "side": wanted.side,
         "training": _size(training, wanted.side),
         "held_out": _size(held_out, wanted.side),
-        "segmenters": {},
+        "segmenters": [],
         "stress_words": len(sampled),
     }
     if wanted.names is not None:
@@ -207,7 +206,7 @@ def work(options: CompareOptions, plan: Plan, arguments: Sequence[str]) -> None:
     for one in wanted.segmenters:
         clock = _Clock()
         figures = _measure(one, wanted, training, held_out, sampled, names, gold, clock)
-        found["segmenters"][one.label] = {**one.to_json(), **figures}
+        found["segmenters"].append({**one.to_json(), **figures})
         seconds[one.label] = clock.seconds
         if not options.quiet:
             spent = ", ".join(f"{what} {spent:.1f} s" for what, spent in clock.seconds.items())
@@ -229,7 +228,7 @@ def work(options: CompareOptions, plan: Plan, arguments: Sequence[str]) -> None:
             file_record(options.output, name)
             for name in (RESULT_NAME, TIMES_NAME, TABLE_NAME, PAGE_NAME)
         ],
-        figures={"segmenters": len(wanted.segmenters), "words": int(words.counts.sum())},
+        figures={"segmenters": len(wanted.segmenters), "words": found["training"]["words"]},
         packages=("pyarrow", "numpy"),
     )
     if not options.quiet:
@@ -238,11 +237,11 @@ def work(options: CompareOptions, plan: Plan, arguments: Sequence[str]) -> None:
 
 
 def _size(text: "Text", side: Side) -> dict[str, Any]:
-    words = text.words(side)
+    found = text.side(side)
     return {
-        "words": int(words.counts.sum()),
-        "word_types": len(words.counts),
-        "sentences": text.sentences(side),
+        "words": int(found.words.counts.sum()),
+        "word_types": len(found.words.counts),
+        "sentences": found.sentences,
     }
 
 
@@ -261,17 +260,15 @@ def _measure(
     from rareword.transforms import boundaries, comparison, stress
 
     side = wanted.side
-    words = training.words(side)
+    text = training.side(side)
     with clock.measure("learning"):
         segmenter = comparison_learning.learn(one, training, side)
     with clock.measure("applying"):
-        pieces = comparison.seen_pieces(segmenter, words)
-    vocabulary = comparison.training_vocabulary(segmenter, words)
+        counted = comparison.count_text(segmenter, text)
+    vocabulary = comparison.training_vocabulary(segmenter, counted)
     encoder = segmenter.encoder(vocabulary)
-    statistics = comparison.statistics(
-        segmenter, words, held_out.words(side), training.sentences(side), encoder, pieces
-    )
-    known = stress.characters_of(words.words)
+    statistics = comparison.statistics(segmenter, encoder, counted, text, held_out.side(side))
+    known = stress.characters_of(text.words.words)
     stressed = stress.stress(sampled, encoder, vocabulary, known, wanted.stress.seed)
     figures: dict[str, Any] = {
         "statistics": comparison.to_json(statistics),

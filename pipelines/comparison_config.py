@@ -276,7 +276,7 @@ def _label(kind: str, given: Mapping[str, Any]) -> str:
     for name, value in given.items():
         if value is True:
             parts.append(name.replace("_", " "))
-        elif value not in (False, None):
+        elif value is not False and value is not None:
             text = f"{value:,}" if isinstance(value, int) else str(value)
             parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts)

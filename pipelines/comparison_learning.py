@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rareword.pipelines.comparison_config import ALIASES, SegmenterOptions
@@ -18,6 +18,7 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.options import from_mapping, option
 from rareword.schemas.tables import Side
 from rareword.transforms import segmenters
+from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.comparison import BpeRules, bpe_segmenter, learn_pairs
 from rareword.transforms.segmenters import Segmenter
 
@@ -43,7 +44,9 @@ def check(segmenter: SegmenterOptions) -> Any:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise RarewordError(f"{segmenter.where}.kind: there is no segmenter {kind!r}; {hint}")
     if _is_bpe(kind):
-        return from_mapping(MergeOptions, segmenter.options, segmenter.where)
+        more = _options_of(BpeSegmenter, leave_out=("merge_limit",))
+        both = dataclasses.make_dataclass("BpeOptions", [], bases=(MergeOptions, more), frozen=True)
+        return from_mapping(both, segmenter.options, segmenter.where)
     return from_mapping(_options_of(_learner(kind)), segmenter.options, segmenter.where)
 
 
@@ -54,7 +57,13 @@ def learns_from_lines(segmenter: SegmenterOptions) -> bool:
 
 def learn(segmenter: SegmenterOptions, text: Text, side: Side) -> Segmenter:
     """Learns a segmenter for a side, from the words of this side, or of both if it is joint."""
-    chosen = None if segmenter.joint else side
+    try:
+        return _learn(segmenter, text, None if segmenter.joint else side)
+    except RarewordError as error:
+        raise RarewordError(f"{segmenter.where} ({segmenter.label}): {error}") from error
+
+
+def _learn(segmenter: SegmenterOptions, text: Text, side: Side | None) -> Segmenter:
     options = check(segmenter)
     if _is_bpe(segmenter.kind):
         rules = BpeRules(
@@ -62,20 +71,18 @@ def learn(segmenter: SegmenterOptions, text: Text, side: Side) -> Segmenter:
             segmenter.transliterate,
             options.min_frequency,
         )
-        return bpe_segmenter(learn_pairs(text.words(chosen), options.merges, rules), rules)
-    keywords = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    learner = _learner(segmenter.kind)
+        pairs = learn_pairs(text.words(side), options.merges, rules)
+        ours = {field.name for field in dataclasses.fields(MergeOptions)}
+        return bpe_segmenter(pairs, rules, **_values(options, leave_out=ours))
+    learner, keywords = _learner(segmenter.kind), _values(options)
     learnt: Segmenter
-    try:
-        if learner.__name__ == "learn":
-            words = text.words(chosen)
-            learnt = learner(words.words, words.counts, **keywords)
-        elif learner.__name__ == "learn_text":
-            learnt = learner(text.lines(chosen), **keywords)
-        else:
-            learnt = learner(**keywords)
-    except RarewordError as error:
-        raise RarewordError(f"{segmenter.where} ({segmenter.label}): {error}") from error
+    if learner.__name__ == "learn":
+        words = text.words(side)
+        learnt = learner(words.words, words.counts, **keywords)
+    elif learner.__name__ == "learn_text":
+        learnt = learner(text.lines(side), **keywords)
+    else:
+        learnt = learner(**keywords)
     return learnt
 
 
@@ -84,7 +91,12 @@ def _learner(kind: str) -> Any:
     return getattr(made, "learn", None) or getattr(made, "learn_text", None) or made
 
 
-def _options_of(learner: Any) -> type:
+def _values(options: Any, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(options)]
+    return {name: getattr(options, name) for name in names if name not in leave_out}
+
+
+def _options_of(learner: Any, leave_out: Collection[str] = ()) -> type:
     """A dataclass of the keywords of a learner, for `from_mapping`."""
     function = learner.__init__ if inspect.isclass(learner) else learner
     if function is object.__init__:
@@ -92,7 +104,7 @@ def _options_of(learner: Any) -> type:
     hints = typing.get_type_hints(function)
     fields: list[Any] = []
     for name, parameter in inspect.signature(learner).parameters.items():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name in leave_out:
             continue
         more: Mapping[str, Any] = (
             {} if parameter.default is inspect.Parameter.empty else {"default": parameter.default}

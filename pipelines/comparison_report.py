@@ -33,7 +33,8 @@ def main_table(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> Ta
     heads = ("segmenter", "tokens", "types", "#UNK", "<unk>", "pieces/word", "pieces/sentence",
              "learning, s", "applying, s")  # fmt: skip
     rows = []
-    for label, figures in found["segmenters"].items():
+    for figures in found["segmenters"]:
+        label = figures["label"]
         one, spent = figures["statistics"], seconds[label]
         rows.append(
             (
@@ -116,7 +117,8 @@ def suggestion(found: Figures) -> str:
 def boundary_table(found: Figures) -> Table:
     heads = ("segmenter", "precision", "recall", "F1", "macro F1", "cuts", "gold cuts")
     rows = []
-    for label, figures in found["segmenters"].items():
+    for figures in found["segmenters"]:
+        label = figures["label"]
         one = figures["boundaries"]
         scores = (share(one[name]) for name in ("precision", "recall", "f1", "macro_f1"))
         rows.append((label, *scores, number(one["found"]), number(one["gold"])))
@@ -126,7 +128,8 @@ def boundary_table(found: Figures) -> Table:
 def names_table(found: Figures) -> Table:
     heads = ("segmenter", "pairs", "align", "both whole", "align, of those cut")
     rows = []
-    for label, figures in found["segmenters"].items():
+    for figures in found["segmenters"]:
+        label = figures["label"]
         one = figures["names"]
         rows.append(
             (
@@ -142,11 +145,12 @@ def names_table(found: Figures) -> Table:
 
 def stress_table(found: Figures) -> Table:
     """Unknown pieces and spoilt words by perturbation."""
-    first = next(iter(found["segmenters"].values()))
+    first = found["segmenters"][0]
     kinds = list(first["stress"])
     heads = ["segmenter", *(f"{kind}: {what}" for kind in kinds for what in ("<unk>", "spoilt"))]
     rows = []
-    for label, figures in found["segmenters"].items():
+    for figures in found["segmenters"]:
+        label = figures["label"]
         row = [label]
         for kind in kinds:
             one = figures["stress"][kind]
@@ -201,7 +205,7 @@ EXPLAINED = {
 
 def _parts(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """The sections of the report: id, title, what it means, table."""
-    first = next(iter(found["segmenters"].values()))
+    first = found["segmenters"][0]
     stress_words = f"{found['stress_words']:,}"
     parts = [("main", "Segmenters", EXPLAINED["main"], main_table(found, seconds))]
     if "sweep" in found:
@@ -390,7 +394,7 @@ def curves(
 
 def scatter(found: Figures) -> Plot:
     """Every segmenter between length and types: the trade that the paper's Table 1 shows."""
-    rows = [(label, one["statistics"]) for label, one in found["segmenters"].items()]
+    rows = [(one["label"], one["statistics"]) for one in found["segmenters"]]
     types = [max(one["types"], 1) for _, one in rows]
     lengths = [one["fertility"] for _, one in rows]
     x = Axis(min(types) / 1.5, max(types) * 1.5, LEFT, WIDTH - RIGHT, is_log=True)

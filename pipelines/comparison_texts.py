@@ -21,7 +21,7 @@ from rareword.schemas.tables import (
 )
 from rareword.transforms import words as word_tables
 from rareword.transforms._kernels import WordCounter
-from rareword.transforms.comparison import NamePair, word_counts
+from rareword.transforms.comparison import NamePair, TextSide, word_counts
 from rareword.transforms.parts import one_chunk
 from rareword.transforms.plain_text import WordCounts
 from rareword.transforms.reading import LINE_BYTES, TsvFile, open_parquet_columns, read_lines
@@ -69,10 +69,16 @@ class Text:
             raise RarewordError(f"{self.where}: the {side or 'text'} side has no words")
         return found
 
-    def sentences(self, side: Side) -> int | None:
-        """Lines of a side that have a word; None if only its words are known."""
-        _, found = self._counted
-        return found[side] if found else None
+    def side(self, side: Side) -> TextSide:
+        """Words, sentences and lines of a side."""
+        _, sentences = self._counted
+        if sentences is None:
+            return TextSide(self.words(side))
+        return TextSide(
+            self.words(side),
+            sentences[side],
+            lambda: (pa.array(block, pa.string()) for block in self._blocks(side)),
+        )
 
     def lines(self, side: Side | None) -> Iterator[str]:
         """The lines of a side, or of both, one after the other.

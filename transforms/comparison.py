@@ -20,8 +20,14 @@ from rareword.transforms import _kernels, rounds, segmenters, transliteration
 from rareword.transforms.bpe import BpeSegmenter, Units
 from rareword.transforms.plain_text import WordCounts
 from rareword.transforms.rounds import PairCounts
-from rareword.transforms.segmenters import Encoder, Segmenter, VocabularyRules, pieces_of_words
-from rareword.transforms.segmenting import count_pieces, with_possible_pieces
+from rareword.transforms.segmenters import (
+    COUNTED,
+    Encoder,
+    Segmenter,
+    VocabularyRules,
+    pieces_of_words,
+)
+from rareword.transforms.segmenting import with_possible_pieces
 
 # ---- byte-pair encoding in memory ----
 
@@ -48,12 +54,12 @@ def learn_pairs(table: WordCounts, merges: int, rules: BpeRules) -> PairCounts:
     return PairCounts(*learnt)
 
 
-def bpe_segmenter(pairs: PairCounts, rules: BpeRules) -> BpeSegmenter:
-    """The segmenter of learnt merges."""
+def bpe_segmenter(pairs: PairCounts, rules: BpeRules, **options: Any) -> BpeSegmenter:
+    """The segmenter of learnt merges; `options` are further ones of BpeSegmenter."""
     merges = rounds.to_merges(pairs)
     if rules.transliterate:
         merges = transliteration.with_cyrillic(merges)
-    return BpeSegmenter(merges, rules.units)
+    return BpeSegmenter(merges, rules.units, **options)
 
 
 # ---- statistics ----
@@ -83,10 +89,35 @@ class Statistics:
     training text, which also has all its characters and whatever merges may make of them."""
 
 
-def seen_pieces(segmenter: Segmenter, table: WordCounts) -> pa.Table:
-    """The pieces of a word table that occur, with their counts: a COUNTED table."""
-    found = segmenter.count_pieces(table.words, table.counts)
-    return found.filter(pc.greater(found["count"], 0))
+@dataclasses.dataclass(frozen=True)
+class TextSide:
+    """A side of a text."""
+
+    words: WordCounts
+    sentences: int | None = None
+    """Lines that have a word, if known."""
+    lines: Callable[[], Iterator[pa.Array]] | None = None
+    """Gives the lines again and again, in blocks, if there are any: raw text needs them."""
+
+
+def count_text(segmenter: Segmenter, text: TextSide) -> pa.Table:
+    """The COUNTED table of a text, with all rows that `count_pieces` gives.
+
+    Segmenters of raw text count lines: words do not know their spaces.
+    """
+    count_lines = getattr(segmenter, "count_lines", None)
+    if count_lines is None:
+        return segmenter.count_pieces(text.words.words, text.words.counts)
+    assert text.lines is not None
+    tables = [count_lines(block) for block in text.lines()]
+    keys = COUNTED.names[:-1]
+    sums = pa.concat_tables(tables).group_by(keys, use_threads=False).aggregate([("count", "sum")])
+    return sums.rename_columns([*keys, "count"])
+
+
+def occurring(counted: pa.Table) -> pa.Table:
+    """The rows of a COUNTED table that occur."""
+    return counted.filter(pc.greater(counted["count"], 0))
 
 
 def unseen(pieces: pa.Table, training: pa.Table) -> pa.Table:
@@ -111,35 +142,48 @@ def total(pieces: pa.Table) -> int:
 
 def statistics(
     segmenter: Segmenter,
-    training: WordCounts,
-    held_out: WordCounts,
-    sentences: int | None,
     encoder: Encoder,
-    pieces: pa.Table,
+    counted: pa.Table,
+    training: TextSide,
+    held_out: TextSide,
 ) -> Statistics:
-    """sentences: of the training text, if known. pieces: what `seen_pieces` found in it."""
-    tokens, words = total(pieces), int(training.counts.sum())
-    found = seen_pieces(segmenter, held_out)
+    """encoder: with the vocabulary of the training text. counted: what `count_text` found in it."""
+    pieces = occurring(counted)
+    tokens, words = total(pieces), int(training.words.counts.sum())
+    found = occurring(count_text(segmenter, held_out))
     unknown = unseen(found, pieces)
-    encoded = encoder.encode(held_out.words)
-    owners = np.repeat(held_out.counts, np.diff(encoded.offsets))
     return Statistics(
         tokens=tokens,
         types=pieces.num_rows,
         fertility=tokens / max(words, 1),
-        tokens_per_sentence=tokens / sentences if sentences else None,
+        tokens_per_sentence=tokens / training.sentences if training.sentences else None,
         held_out_tokens=total(found),
         unknown_tokens=total(unknown),
         unknown_types=unknown.num_rows,
-        unk_pieces=int(owners[encoded.ids == UNK].sum()),
+        unk_pieces=_count_unk(segmenter, encoder, held_out),
     )
 
 
-def training_vocabulary(segmenter: Segmenter, training: WordCounts) -> Vocabulary:
-    """The vocabulary that `rareword segment` makes of this side's words when nothing limits it."""
+def _count_unk(segmenter: Segmenter, encoder: Encoder, text: TextSide) -> int:
+    """How many pieces of a text are `<unk>`."""
+    if hasattr(segmenter, "count_lines"):
+        assert text.lines is not None
+        return sum(int((encoder.encode(block).ids == UNK).sum()) for block in text.lines())
+    encoded = encoder.encode(text.words.words)
+    owners = np.repeat(text.words.counts, np.diff(encoded.offsets))
+    return int(owners[encoded.ids == UNK].sum())
+
+
+def training_vocabulary(segmenter: Segmenter, counted: pa.Table) -> Vocabulary:
+    """The vocabulary that `rareword segment` makes of a side when nothing limits it.
+
+    counted: what `count_text` found in the side's training text.
+    """
     both: dict[Side, Segmenter] = {"source": segmenter, "target": segmenter}
-    counts = {"source": training.counts, "target": np.zeros_like(training.counts)}
-    table = with_possible_pieces(count_pieces(training.words, counts, both), both)
+    none = pa.nulls(counted.num_rows, pa.int64())
+    columns = {name: counted[name] for name in COUNTED.names[:-1]}
+    table = pa.table({**columns, "source_count": counted["count"], "target_count": none})
+    table = with_possible_pieces(table, both)
     return segmenters.build_vocabularies(table, VocabularyRules(joint=True)).source
 
 
@@ -199,7 +243,7 @@ class Sweep:
 
     def _measure(self, merges: int) -> SweepPoint:
         segmenter = bpe_segmenter(self._pairs.first(merges), self._rules)
-        pieces = seen_pieces(segmenter, self._training)
+        pieces = occurring(self._count(segmenter, self._training))
         counts = pieces["count"].to_numpy()
         merged = counts[pc.greater(pc.utf8_length(pieces["piece"]), 1).to_numpy()]
         tokens = int(counts.sum())
@@ -208,11 +252,15 @@ class Sweep:
             tokens=tokens,
             types=len(counts),
             fertility=tokens / max(int(self._training.counts.sum()), 1),
-            unknown_tokens=total(unseen(seen_pieces(segmenter, self._held_out), pieces)),
+            unknown_tokens=total(unseen(occurring(self._count(segmenter, self._held_out)), pieces)),
             types_at_least={n: int((counts >= n).sum()) for n in self._occurrences},
             merged=len(merged),
             merged_at_least={n: int((merged >= n).sum()) for n in self._occurrences},
         )
+
+    @staticmethod
+    def _count(segmenter: Segmenter, table: WordCounts) -> pa.Table:
+        return segmenter.count_pieces(table.words, table.counts)
 
     @property
     def points(self) -> list[SweepPoint]:
@@ -280,8 +328,8 @@ class NamePair:
 
     def is_transliterated(self, max_distance: float) -> bool:
         """Whether both have equally many words, and letters that differ in at most the given share
-        of the longer name's. With a half, `Germany` and `Германия` are a transliteration, `Spain`
-        and `Испания` are not."""
+        of the longer name's. With a half, `Germany` and `Германия` are a transliteration, `Georgia`
+        and `Грузия` are not."""
         if len(self.source) != len(self.target) or not self.source:
             return False
         a, b = (comparable_name(" ".join(words)) for words in (self.source, self.target))
