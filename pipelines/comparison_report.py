@@ -61,7 +61,13 @@ def sweep_table(found: Figures) -> Table:
              *(f"types < {n:,}×" for n in rare), f"types ≥ {rule:,}×",
              f"merged ≥ {rule:,}×"]  # fmt: skip
     rows = []
+    suggested = sweep["suggestion"]["merges"]
+    shown = {*sweep["merges"], sweep["learnt"]}
+    if suggested is not None:
+        shown |= {suggested, suggested + 1}
     for point in sweep["points"]:
+        if point["merges"] not in shown:
+            continue  # on the way to the suggestion; the curves have it
         at_least = point["types_at_least"]
         types = max(point["types"], 1)
         rows.append(
@@ -290,7 +296,7 @@ class Axis:
                 if len(inside) > 3:
                     return inside
             return inside or [self.low]
-        step = _round_step((self.high - self.low) / 4)
+        step = _round_step((self.high - self.low) / 5)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
@@ -307,8 +313,9 @@ class Point:
     x: float
     y: float
     text: str
-    """Shown when the pointer is on it, or beside it."""
-    label_y: float = 0
+    """Shown when the pointer is on it."""
+    label: str = ""
+    """Shown beside it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,22 +405,17 @@ def scatter(found: Figures) -> Plot:
     types = [max(one["types"], 1) for _, one in rows]
     lengths = [one["fertility"] for _, one in rows]
     x = Axis(min(types) / 1.5, max(types) * 1.5, LEFT, WIDTH - RIGHT, is_log=True)
-    y = Axis(0, max(lengths) * 1.08 or 1, HEIGHT - BOTTOM, TOP)
+    y = Axis(min(lengths) * 0.9, max(lengths) * 1.1, HEIGHT - BOTTOM, TOP, is_log=True)
     dots = [
-        Point(x.place(max(one["types"], 1)), y.place(one["fertility"]), label)
-        for label, one in rows
+        Point(x.place(max(one["types"], 1)), y.place(one["fertility"]), label, str(number))
+        for number, (label, one) in enumerate(rows, 1)
     ]
-    placed: list[Point] = []
-    last = -math.inf
-    for dot in sorted(dots, key=lambda dot: (dot.y, dot.x)):
-        last = max(dot.y, last + 13)  # labels keep off each other
-        placed.append(dataclasses.replace(dot, label_y=round(last, 1)))
     return Plot(
-        "Pieces a word",
+        "Pieces a word: " + ", ".join(f"{dot.label} {dot.text}" for dot in dots),
         "types",
         [(x.place(tick), _short(tick)) for tick in x.ticks()],
         [(y.place(tick), _short(tick)) for tick in y.ticks()],
-        dots=placed,
+        dots=dots,
     )
 
 
@@ -449,7 +451,7 @@ def sweep_plots(found: Figures) -> list[Plot]:
         curves(
             "Share of pieces that occur less than so often",
             points,
-            {f"{n:,}": rarer(n) for n in sorted(set(sweep["rare"]))},
+            {f"{n:,} times": rarer(n) for n in sorted(set(sweep["rare"]))},
             percent,
         ),
     ]
