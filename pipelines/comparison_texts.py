@@ -43,7 +43,7 @@ class Text:
         if self.options.words is not None:
             found = manifests.read(self.options.words, "count-words", f"{self.where}.words")
             tables = (group for url in found.urls for group in iterate_row_groups(url, WORDS))
-            return word_tables.sum_words(tables, sort=True), None
+            return word_tables.sum_words(tables).sort_by("word"), None
         counter, sentences = WordCounter(), dict.fromkeys(SIDES, 0)
         none = pa.array([], pa.string())
         for side in self.sides:
@@ -51,7 +51,7 @@ class Text:
                 lines = pa.array(block, pa.string())
                 counter.add_lines(*((lines, none) if side == "source" else (none, lines)))
                 sentences[side] += sum(bool(line.strip(" ")) for line in block)
-        return word_tables.taken(counter, sort=True), sentences
+        return word_tables.taken(counter).sort_by("word"), sentences
 
     def words(self, side: Side | None) -> WordCounts:
         """The words of a side, or of both together; sorted by their bytes.
