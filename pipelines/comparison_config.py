@@ -278,5 +278,6 @@ def _label(kind: str, given: Mapping[str, Any]) -> str:
             parts.append(name.replace("_", " "))
         elif value is not False and value is not None:
             text = f"{value:,}" if isinstance(value, int) else str(value)
+            text = " ".join(map(str, value)) if isinstance(value, list) else text
             parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts)
