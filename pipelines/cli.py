@@ -21,6 +21,7 @@ JOBS = {
     "train": "segmented -> model: attentional encoder-decoder, on one or many devices",
     "decode": "corpus and model -> translations: beam search",
     "evaluate": "translations and references -> report: BLEU, chrF, rare and unseen words",
+    "compare-segmenters": "CONFIG.yaml -> report: segmenters and sizes side by side on a text",
     "subword-nmt": "learn-bpe, apply-bpe, get-vocab ...: drop-in for the commands of subword-nmt",
     "run": "CONFIG.yaml -> all of the above in one directory, finished stages skipped",
 }

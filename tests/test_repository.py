@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rareword.pipelines import cli, run, subword_nmt
+from rareword.pipelines import cli, subword_nmt
 from rareword.schemas import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,8 +124,9 @@ def code_lines(path: Path) -> Iterator[str]:
 
 
 def flags_of(job: str, command: str) -> set[str]:
-    if job == "run":
-        return set(run.argument_parser()._option_string_actions)
+    if job in ("run", "compare-segmenters"):
+        module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
+        return set(module.argument_parser()._option_string_actions)
     if job == "subword-nmt":
         (commands,) = subword_nmt.argument_parser()._subparsers._group_actions
         return set(commands.choices[command]._option_string_actions)

@@ -228,6 +228,32 @@ def _leaves(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[str,
             yield prefix + field.name, field.type
 
 
+def _check_text_column(schema: pa.Schema, name: str, option: str, url: str) -> None:
+    """Raises RarewordError for a column that is missing or does not hold strings."""
+    leaves = dict(_leaves(list(schema)))
+    if name not in leaves:
+        raise RarewordError(
+            f"{option}: {url} has no column {name!r}; its columns are {', '.join(leaves)}"
+        )
+    if not _is_text(leaves[name]):
+        raise RarewordError(
+            f"{option}: {url}: column {name!r} holds {leaves[name]}, expected string"
+        )
+
+
+def open_parquet_columns(
+    url: str, source: tuple[str, str], target: tuple[str, str]
+) -> ParquetGroups:
+    """A whole Parquet file, two of its columns, each given with the option that names it.
+
+    Raises RarewordError for a damaged file and for a column that is missing or no text.
+    """
+    with open_parquet(url) as file:
+        for name, option in (source, target):
+            _check_text_column(file.schema_arrow, name, option, url)
+        return ParquetGroups(url, source[0], target[0], 0, file.metadata.num_row_groups)
+
+
 def open_parquet_parts(
     url: str, source_column: str, target_column: str, part_bytes: int
 ) -> list[tuple[int, int, ParquetGroups]]:
@@ -238,16 +264,8 @@ def open_parquet_parts(
     """
     with open_parquet(url) as file:
         schema, metadata = file.schema_arrow, file.metadata
-    leaves = dict(_leaves(list(schema)))
-    for option, name in (("--source-column", source_column), ("--target-column", target_column)):
-        if name not in leaves:
-            raise RarewordError(
-                f"{option}: {url} has no column {name!r}; its columns are {', '.join(leaves)}"
-            )
-        if not _is_text(leaves[name]):
-            raise RarewordError(
-                f"{option}: {url}: column {name!r} holds {leaves[name]}, expected string"
-            )
+    _check_text_column(schema, source_column, "--source-column", url)
+    _check_text_column(schema, target_column, "--target-column", url)
     parts: list[tuple[int, int, ParquetGroups]] = []
     first, row, first_row, size = 0, 0, 0, 0
     for index in range(metadata.num_row_groups):

@@ -301,7 +301,13 @@ def pieces_of_words(segmenter: Segmenter, words: Sequence[str]) -> list[list[str
     if isinstance(segmenter, CuttingSegmenter):
         return [list(pieces) for pieces in segmenter.cut(words)]
     lines = pa.array(words, pa.string())
-    table = segmenter.count_pieces(lines, np.ones(len(words), np.int64))
+    # Segmenters of raw text count lines; here each line is a word.
+    count_lines = getattr(segmenter, "count_lines", None)
+    table = (
+        count_lines(lines)
+        if count_lines is not None
+        else segmenter.count_pieces(lines, np.ones(len(words), np.int64))
+    )
     both = {"source_count": table["count"], "target_count": table["count"]}
     counts = pa.table({**{name: table[name] for name in COUNTED.names[:-1]}, **both})
     vocabulary = build_vocabularies(counts, VocabularyRules(joint=True)).source
