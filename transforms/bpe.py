@@ -197,9 +197,10 @@ class BpeSegmenter:
         """Adds the symbols of words, or of parts that do not end their word."""
         ids, offsets, _ = self.kernel.segment(words, NO_IDS)
         if not ends:
-            last = ids[offsets[1:] - 1]
-            inner = self._numbers.inner[np.maximum(last - FIRST_MERGED, 0)]
-            ids[offsets[1:] - 1] = np.where(last < FIRST_MERGED, last & ~1, inner)
+            at = offsets[1:] - 1
+            merged = ids[at] >= FIRST_MERGED
+            ids[at[~merged]] &= ~1
+            ids[at[merged]] = self._numbers.inner[ids[at[merged]] - FIRST_MERGED]
         np.add.at(sums, ids, np.repeat(counts, np.diff(offsets)))
 
     def _count_around_glossary(
