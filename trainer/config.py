@@ -62,8 +62,8 @@ class TrainConfig:
     )
     bpe_dropout: float = option(
         0.0,
-        help="BPE-dropout: probability that a place where a merge fits is passed over; the training "
-        "data is segmented anew each epoch (0.1 is usual; 0: off)",
+        help="BPE-dropout: probability that a place where a merge fits is passed over; the "
+        "training data is segmented anew each epoch (0.1 is usual; 0: off)",
         at_least=0,
         at_most=1,
     )

@@ -166,11 +166,11 @@ class PieceDropout:
 
         A sentence's pieces are a function of seed, epoch, side and the id of its pair.
         """
-        drawn, too_long = {}, 0
+        drawn, too_long = {"source": pairs.source, "target": pairs.target}, 0
         for number, side in enumerate(SIDES):
             if side not in self.sides:
                 continue
-            before: Sentences = getattr(pairs, side)
+            before = drawn[side]
             state = np.random.SeedSequence([self.seed, epoch, number])
             seed = int(state.generate_state(1, np.uint64)[0])
             after = Sentences(
@@ -181,7 +181,7 @@ class PieceDropout:
             over = after.lengths > self.max_length + 1
             too_long += int(over.sum())
             drawn[side] = _either(over, before, after)
-        return replace(pairs, **drawn), too_long
+        return replace(pairs, source=drawn["source"], target=drawn["target"]), too_long
 
 
 def _either(first: NDArray[np.bool_], one: Sentences, other: Sentences) -> Sentences:
