@@ -285,7 +285,11 @@ class Segmenter {
     out.reserve(part.size + part.size / 8);
     int64_t i = 0;
     for (int64_t row = part.begin; row < part.end; ++row) {
-      for (; i < offsets[row + 1]; ++i) pieces.add(symbols[i], out);
+      for (; i < offsets[row + 1]; ++i)
+        if (part.ids[i] >= 0)
+          out.push_back(part.ids[i]);
+        else
+          pieces.add(symbols[i], out);
       offsets[row + 1] = static_cast<int64_t>(out.size());
     }
     part.size = static_cast<int64_t>(out.size());
