@@ -47,11 +47,14 @@ class SegmentOptions(JobOptions):
         "auto", help="one vocabulary for both sides; auto: if both have the same merges"
     )
     max_vocabulary_size: int = option(
-        0, help="pieces in a vocabulary at most (0: no limit); the rest is <unk>", at_least=0
+        0,
+        help="pieces in a vocabulary at most (0: no limit); characters lose their ids last",
+        at_least=0,
     )
     min_piece_count: int = option(
         0,
-        help="rarer pieces are <unk>; 0 also keeps those that other words of the training text's "
+        help="rarer pieces get no id and are split into smaller ones, characters always have one "
+        "(words: are <unk>); 0 also keeps pieces that other words of the training text's "
         "characters may have",
         at_least=0,
     )

@@ -26,11 +26,14 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
-from rareword.schemas.tables import file_record
+from rareword.schemas.tables import Side, file_record
+from rareword.schemas.vocabulary import Vocabularies
 from rareword.trainer.config import TrainConfig, model_config
 
 if TYPE_CHECKING:
+    from rareword.trainer import data
     from rareword.trainer.distributed import Group
+    from rareword.transforms.bpe import BpeSegmenter
 
 NAME = "train"
 DESCRIPTION = "Trains an attentional encoder-decoder on segmented data."
@@ -61,6 +64,7 @@ def plan(options: TrainOptions) -> Plan:
     train, dev = _inputs(options)
     both = vocabularies.read_both(options.segmented)
     model_config(options, len(both.source), len(both.target), both.joint)
+    _bpe_segmenters(options, train)
     if options.device == "cuda":
         import torch
 
@@ -115,7 +119,10 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
     both = vocabularies.read_both(options.segmented)
     sizes = len(both.source), len(both.target)
     corpora = Corpora(
-        data.read_pairs(train, *sizes, options.max_length), data.read_pairs(dev, *sizes), both
+        data.read_pairs(train, *sizes, options.max_length),
+        data.read_pairs(dev, *sizes),
+        both,
+        _dropout(options, train, both),
     )
     trainer = Trainer(
         options,
@@ -158,6 +165,48 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
         rules=train.rules,
         packages=("torch", "safetensors", "sacrebleu", "pyarrow"),
     )
+
+
+def _dropout(
+    options: TrainOptions, train: Manifest, both: Vocabularies
+) -> "data.PieceDropout | None":
+    """BPE-dropout by the segmenter beside the training data, if it is asked for."""
+    import torch
+
+    from rareword.trainer.data import PieceDropout
+
+    found = _bpe_segmenters(options, train)
+    if not found:
+        return None
+    of_side = {"source": both.source, "target": both.target}
+    sides = {side: segmenter.dropout(of_side[side]) for side, segmenter in found.items()}
+    return PieceDropout(
+        sides, options.bpe_dropout, options.seed, options.max_length, torch.get_num_threads()
+    )
+
+
+def _bpe_segmenters(options: TrainOptions, train: Manifest) -> "dict[Side, BpeSegmenter]":
+    """The segmenters of the sides that --bpe-dropout draws anew; none without that option.
+
+    Raises RarewordError if the training data was segmented by something without merges.
+    """
+    if not options.bpe_dropout:
+        return {}
+    from rareword.transforms import segmenters
+    from rareword.transforms.bpe import BpeSegmenter
+
+    rules = train.rules["segmenter"]
+    kind, where = rules["kind"], options.segmented
+    if segmenters.class_of(kind, where) is not BpeSegmenter:
+        raise RarewordError(
+            f"--bpe-dropout: {where} was segmented by {kind!r}, which has no merges to pass over; "
+            "segment by byte-pair encoding, or leave the option out"
+        )
+    found: dict[Side, BpeSegmenter] = {}
+    for side, segmenter in segmenters.load(train.directory, kind, rules["settings"]).items():
+        if options.bpe_dropout_side in ("both", side) and isinstance(segmenter, BpeSegmenter):
+            found[side] = segmenter
+    return found
 
 
 def _say(text: str) -> None:

@@ -60,6 +60,16 @@ class TrainConfig:
     max_length: int = option(
         100, help="pieces; pairs with a longer side are counted and skipped", at_least=1
     )
+    bpe_dropout: float = option(
+        0.0,
+        help="BPE-dropout: probability that a place where a merge fits is passed over; the "
+        "training data is segmented anew each epoch (0.1 is usual; 0: off)",
+        at_least=0,
+        at_most=1,
+    )
+    bpe_dropout_side: Literal["both", "source", "target"] = option(
+        "both", help="the side whose pieces --bpe-dropout draws anew"
+    )
     seed: int = option(1, help="seed of parameters, data order and dropout", at_least=0)
 
     # ---- when to validate, save and stop ----
@@ -116,6 +126,8 @@ class TrainConfig:
                 f"--batch: {self.batch} tokens cannot hold a pair of --max-length "
                 f"{self.max_length} with its end of sentence; raise one or lower the other"
             )
+        if self.bpe_dropout_side != "both" and not self.bpe_dropout:
+            raise RarewordError("--bpe-dropout-side needs --bpe-dropout above 0")
         if self.monitor == "bleu" and not self.bleu_pairs:
             raise RarewordError("--monitor bleu needs --bleu-pairs above 0")
 

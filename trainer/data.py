@@ -2,12 +2,15 @@
 
 The order of the data is a pure function of the seed, the epoch and the batch size. Batches are
 planned for all processes together and then dealt out, so every process takes the same number of
-steps, and the state of the feed is one number: how many batches of the epoch are consumed.
+steps, and the state of the feed is one number: how many batches of the epoch are consumed. With
+BPE-dropout an epoch's pieces are a pure function of the seed, the epoch and the pairs' ids, drawn
+before its batches are planned.
 
 Letters: B batch, S source, T target.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,8 +23,9 @@ from torch import Tensor
 from rareword.schemas import manifest as manifests
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest
-from rareword.schemas.tables import SEGMENTED, iterate_row_groups
+from rareword.schemas.tables import SEGMENTED, SIDES, Side, iterate_row_groups
 from rareword.schemas.vocabulary import EOS, PAD
+from rareword.transforms.bpe import BpeDropout
 
 Indices = NDArray[np.int64]
 
@@ -142,6 +146,53 @@ def _sentences(parts: list[tuple[NDArray[np.int32], Indices]]) -> Sentences:
     flat = np.concatenate([part for part, _ in parts] or [np.zeros(0, np.int32)])
     lengths = np.concatenate([part for _, part in parts] or [np.zeros(0, np.int64)])
     return Sentences(flat, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+@dataclass(frozen=True)
+class PieceDropout:
+    """BPE-dropout on the training data: other pieces each epoch."""
+
+    sides: Mapping[Side, BpeDropout]
+    """The sides whose pieces are drawn anew."""
+    probability: float
+    seed: int
+    max_length: int
+    """Pieces; see `epoch`."""
+    threads: int = 1
+
+    def epoch(self, pairs: Pairs, epoch: int) -> tuple[Pairs, int]:
+        """The pairs as an epoch has them, and how many sentences dropout left alone because they
+        would have had more than `max_length` pieces.
+
+        A sentence's pieces are a function of seed, epoch, side and the id of its pair.
+        """
+        drawn, too_long = {"source": pairs.source, "target": pairs.target}, 0
+        for number, side in enumerate(SIDES):
+            if side not in self.sides:
+                continue
+            before = drawn[side]
+            state = np.random.SeedSequence([self.seed, epoch, number])
+            seed = int(state.generate_state(1, np.uint64)[0])
+            after = Sentences(
+                *self.sides[side].draw(
+                    before.flat, before.offsets, pairs.ids, self.probability, seed, self.threads
+                )
+            )
+            over = after.lengths > self.max_length + 1
+            too_long += int(over.sum())
+            drawn[side] = _either(over, before, after)
+        return replace(pairs, source=drawn["source"], target=drawn["target"]), too_long
+
+
+def _either(first: NDArray[np.bool_], one: Sentences, other: Sentences) -> Sentences:
+    """Sentence i of `one` where first[i], else of `other`."""
+    if not first.any():
+        return other
+    lengths = np.where(first, one.lengths, other.lengths) - 1
+    starts = np.where(first, one.offsets[:-1], other.offsets[:-1] + len(one.flat))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return Sentences(np.concatenate([one.flat, other.flat])[places], offsets)
 
 
 def plan_epoch(

@@ -19,7 +19,7 @@ from rareword.schemas.vocabulary import Vocabularies
 from rareword.trainer import checkpoints, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
-from rareword.trainer.data import Indices, Pairs, make_batch, plan_epoch, share
+from rareword.trainer.data import Indices, Pairs, PieceDropout, make_batch, plan_epoch, share
 from rareword.trainer.distributed import Group
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
@@ -36,6 +36,8 @@ class Corpora:
     train: Pairs
     dev: Pairs
     vocabularies: Vocabularies
+    dropout: PieceDropout | None = None
+    """Draws the pieces of `train` anew each epoch."""
 
 
 class Trainer:
@@ -66,6 +68,7 @@ class Trainer:
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
         self._state = resumed or RunState(config.initial_rate)
         self._lines = _Lines(self._say)
+        self._pairs = corpora.train
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
         self._say(
@@ -83,10 +86,9 @@ class Trainer:
         config, state = self._config, self._state
         self._model.train()
         while (reason := state.why_end(config)) is None:
-            plan = plan_epoch(
-                self._corpora.train, config.batch, config.batch_unit, config.seed, state.epoch
-            )
             epoch = state.epoch
+            self._pairs = self._drawn(epoch)
+            plan = plan_epoch(self._pairs, config.batch, config.batch_unit, config.seed, epoch)
             while state.epoch == epoch and state.why_end(config) is None:
                 self._step(plan[state.consumed], len(plan))
                 if state.wants_validation(config):
@@ -96,9 +98,23 @@ class Trainer:
         self._say(f"train: ended at step {state.step}: {reason}")
         return state
 
+    def _drawn(self, epoch: int) -> Pairs:
+        """The training data as an epoch has it."""
+        pairs, dropout = self._corpora.train, self._corpora.dropout
+        if dropout is None:
+            return pairs
+        before = len(pairs.source.flat) + len(pairs.target.flat)
+        pairs, too_long = dropout.epoch(pairs, epoch)
+        after = len(pairs.source.flat) + len(pairs.target.flat)
+        self._say(
+            f"train: epoch {epoch + 1}: BPE-dropout makes {after / before:.3f} times as many pieces"
+            + f", {too_long:,} sentences left alone (--max-length)" * bool(too_long)
+        )
+        return pairs
+
     def _step(self, indices: Indices, batches: int) -> None:
         """One update on one batch of the plan."""
-        config, group, state, pairs = self._config, self._group, self._state, self._corpora.train
+        config, group, state, pairs = self._config, self._group, self._state, self._pairs
         tokens = int(pairs.target.lengths[indices].sum())
         self._optimiser.zero()
         mine = share(indices, group.rank, group.world)

@@ -54,6 +54,17 @@ def learn_merges(
     threshold: int,
 ) -> tuple[Int32, Int32, Int64]: ...
 
+class PieceTable:
+    def __init__(
+        self,
+        ids: Int32,
+        left: Int32,
+        right: Int32,
+        sizes: Int32,
+        byte_ids: Int32,
+        unknown: int,
+    ) -> None: ...
+
 class Segmenter:
     def __init__(
         self,
@@ -63,10 +74,24 @@ class Segmenter:
         symbols: int,
         bytes: bool = False,
         cache_bytes: int = ...,
+        glossary: Callable[[str], list[tuple[str, int]] | None] | None = None,
+        inner: Int32 = ...,
     ) -> None: ...
     def segment(
-        self, lines: pa.Array, ids: Int32, threads: int = 1
+        self, lines: pa.Array, ids: Int32, threads: int = 1, pieces: PieceTable | None = None
     ) -> tuple[Int32, Int64, Int64]: ...
+    def draw(
+        self,
+        ids: Int32,
+        offsets: Int64,
+        rows: Int64,
+        spelling: Int32,
+        spelling_offsets: Int64,
+        pieces: PieceTable,
+        probability: float,
+        seed: int,
+        threads: int = 1,
+    ) -> tuple[Int32, Int64]: ...
 
 def check_pieces(
     ids: Int32,

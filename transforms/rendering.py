@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Codes
 from rareword.transforms import _kernels
+from rareword.transforms.bpe import first_splits
+from rareword.transforms.glossary import Parts, compiled
 from rareword.transforms.parts import strings
 
 SEPARATOR = "@@"
-
-_UNKNOWN = -1
 
 
 class BpeRenderer:
@@ -65,11 +64,10 @@ class BpeRenderer:
             made = left.text + right.text, right.final
             rows.append((number(left), number(right), number(made)))
         merges = np.array(rows, np.int32).reshape(-1, 3)
-        splits = np.full((len(symbols), 2), _UNKNOWN, np.int32)
         # A symbol joined with a bare `</w>` may be itself again: no way to split it.
         makes = (merges[:, 2] >= _kernels.FIRST_MERGED) & (merges[:, :2] != merges[:, 2:]).all(1)
-        later = merges[makes][::-1]
-        splits[later[:, 2] - _kernels.FIRST_MERGED] = later[:, :2]  # the first one holds
+        left, right, made_by = merges[makes].T
+        splits = first_splits(left, right, made_by, len(symbols))
         sizes = [len(text.encode()) for text in symbols]
         inside = [
             (text + separator in vocabulary) + 2 * (text in vocabulary)
@@ -81,8 +79,7 @@ class BpeRenderer:
             merges[:, 1],
             merges[:, 2],
             np.array(sizes, np.int32),
-            splits[:, 0],
-            splits[:, 1],
+            *splits,
             np.array(inside, np.uint8),
             separator,
             codes.version == (0, 1),
@@ -113,21 +110,9 @@ class BpeRenderer:
         return strings(*self._kernel.render_words(words))
 
 
-Parts = list[tuple[str, bool]]
-"""A word in parts: text, and whether it stays whole."""
-
-
 def _glossary(glossaries: Sequence[str]) -> Callable[[str], Parts | None]:
     """The function that takes a word apart; None if no glossary is in it."""
-    patterns = []
-    for glossary in glossaries:
-        try:
-            patterns.append(re.compile(glossary))
-        except re.error as error:
-            raise RarewordError(
-                f"glossary {glossary!r} is not a regular expression ({error}); "
-                "a backslash before a special character makes it an ordinary one"
-            ) from error
+    patterns = [compiled(glossary) for glossary in glossaries]
 
     def cut(text: str, whole: bool, pattern: re.Pattern[str]) -> Parts:
         if pattern.fullmatch(text):

@@ -76,6 +76,10 @@ class Encoder(Protocol):
 class Segmenter(Protocol):
     """Cuts the text of one side into pieces."""
 
+    @property
+    def spells(self) -> bool:
+        """Whether a piece without an id becomes smaller ones, down to characters (or bytes)."""
+
     def count_pieces(self, words: pa.Array, counts: NDArray[np.int64]) -> pa.Table:
         """How often each piece occurs in words with these counts: a COUNTED table.
 
@@ -339,27 +343,55 @@ class VocabularyRules:
     text, in both forms, and all that merges make of them, seen as pieces or not."""
 
 
-def build_vocabularies(counts: pa.Table, rules: VocabularyRules) -> Vocabularies:
-    """Vocabularies from a PIECE_COUNTS table: falling count, then the piece by code point."""
+def build_vocabularies(
+    counts: pa.Table, rules: VocabularyRules, spells: bool = False
+) -> Vocabularies:
+    """Vocabularies from a PIECE_COUNTS table: falling count, then the piece by code point.
+
+    spells: characters and single bytes have their ids whatever `min_count` is, for rarer pieces are
+    spelled in them; the bound on the size takes the rarest of the other pieces first, then the
+    rarest characters, and never a byte. Raises RarewordError if the bytes alone are too many.
+    """
     if rules.joint:
         sums = [pc.fill_null(counts[f"{side}_count"], 0) for side in SIDES]
-        joint = _vocabulary(counts, pc.add(*sums), rules)
+        joint = _vocabulary(counts, pc.add(*sums), rules, spells)
         return Vocabularies(joint, joint)
     return Vocabularies(
         *(
-            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules)
+            _vocabulary(counts.filter(pc.is_valid(order)), order.drop_null(), rules, spells)
             for order in (counts[f"{side}_count"] for side in SIDES)
         )
     )
 
 
-def _vocabulary(counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules) -> Vocabulary:
-    table = counts.append_column("order", order)
-    table = table.filter(pc.greater_equal(table["order"], rules.min_count))
-    table = table.sort_by([("order", "descending"), ("piece", "ascending"), ("final", "ascending")])
+_ORDER = [
+    ("order", "descending"),
+    ("piece", "ascending"),
+    ("final", "ascending"),
+    ("bytes", "ascending"),
+]
+
+
+def _vocabulary(
+    counts: pa.Table, order: pa.ChunkedArray, rules: VocabularyRules, spells: bool
+) -> Vocabulary:
+    # 2: single bytes, 1: characters, 0: what may be spelled in them.
+    small = pc.equal(pc.utf8_length(counts["piece"]), 1)
+    rank = pc.add(pc.cast(small, pa.int8()), pc.cast(pc.and_(small, counts["bytes"]), pa.int8()))
+    rank = rank if spells else pc.multiply(rank, pa.scalar(0, pa.int8()))
+    table = counts.append_column("order", order).append_column("rank", rank)
+    table = table.filter(
+        pc.or_(pc.greater_equal(table["order"], rules.min_count), pc.greater(table["rank"], 0))
+    )
     if rules.max_size:
-        table = table.slice(0, max(rules.max_size - len(SPECIALS), 0))
-    columns = table.to_pydict()
+        room = max(rules.max_size - len(SPECIALS), 0)
+        if (needed := pc.sum(pc.equal(table["rank"], 2)).as_py() or 0) > room:
+            raise RarewordError(
+                f"a vocabulary of at most {rules.max_size} pieces has no room for the {needed} "
+                f"pieces of single bytes and the {len(SPECIALS)} special ones; allow more pieces"
+            )
+        table = table.sort_by([("rank", "descending"), *_ORDER]).slice(0, room)
+    columns = table.sort_by(_ORDER).to_pydict()
     none = [0] * len(SPECIALS)
     return Vocabulary(
         pieces=[special.text for special in SPECIALS] + columns["piece"],

@@ -137,7 +137,8 @@ def _write_vocabularies(
     used = _segmenters(place)
     table = pa.concat_tables([PIECE_COUNTS.empty_table(), *(table for _, table in counts)])
     table = with_possible_pieces(table, used)
-    both = segmenters.build_vocabularies(table, rules)
+    spells = all(segmenter.spells for segmenter in used.values())
+    both = segmenters.build_vocabularies(table, rules, spells)
     vocabularies.write_both(both, directory)
     return both.hash
 

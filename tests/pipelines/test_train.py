@@ -241,3 +241,78 @@ def test_a_worker_that_breaks_down_after_the_manifest_takes_nothing_away(
     else:
         with pytest.raises(RarewordError, match="torch's launcher ended with code 1"):
             train._launch(options)
+
+
+# ---- BPE-dropout ----
+
+
+def write_bpe(directory: Path, rows: int) -> str:
+    """A `segmented` directory as `segment` writes it, of words that merges make."""
+    import oracles
+    import pyarrow as pa
+
+    from rareword.schemas import tables, vocabulary
+    from rareword.schemas.merges import Merge, Symbol
+    from rareword.transforms import segmenters, segmenting
+    from rareword.transforms.bpe import BpeSegmenter
+
+    lines = ["lower newest low", "the newest widest", "low low"]
+    learnt = oracles.learn_bpe(oracles.count_words(lines), 30, 1)
+    one = BpeSegmenter([Merge(Symbol(*a), Symbol(*b), n) for (a, b), n in learnt])
+    both = dict.fromkeys(tables.SIDES, one)
+    counts = dict.fromkeys(tables.SIDES, np.ones(5, np.int64))
+    words = pa.array(["lower", "newest", "low", "the", "widest"])
+    found = segmenting.count_pieces(words, counts, both)
+    rules = segmenters.VocabularyRules(joint=True)
+    made = segmenters.build_vocabularies(found, rules, one.spells)
+    encoded = one.encoder(made.source).encode(pa.array([lines[i % 3] for i in range(rows)]))
+    column = pa.ListArray.from_arrays(pa.array(encoded.offsets, pa.int32()), encoded.ids)
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), "source": column, "target": column})
+    record = tables.write_shard(str(directory), tables.shard_name(0, 1), tables.SEGMENTED, [table])
+    manifest.finish(
+        manifest.Plan("segment", {}, {}),
+        str(directory),
+        tables.SEGMENTED,
+        [record],
+        files=[
+            *segmenters.save(both, str(directory)),
+            *vocabulary.write_both(made, str(directory)),
+        ],
+        rules={
+            "text": {},
+            "segmenter": {"kind": "bpe", "settings": segmenters.settings(both)},
+            "vocabulary": made.hash,
+        },
+    )
+    return str(directory)
+
+
+def test_bpe_dropout_takes_the_segmenter_beside_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {
+        "segmented": write_bpe(tmp_path / "train", 30),
+        "dev": write_bpe(tmp_path / "dev", 6),
+    }
+    whole, by_tokens = tmp_path / "whole", {"batch": 200, "batch_unit": "tokens", "dropout": 0.1}
+    changes = {**by_tokens, "bpe_dropout": 0.2, "bpe_dropout_side": "target"}
+    assert cli.main(["train", *arguments(data, whole, **changes)]) == 0
+    said = capsys.readouterr().err
+    assert "epoch 1: BPE-dropout makes 1." in said
+    assert cli.main(["train", *arguments(data, tmp_path / "plain", **by_tokens)]) == 0
+    assert "BPE-dropout" not in capsys.readouterr().err
+    assert cli.main(["train", *arguments(data, whole, **by_tokens)]) == 1
+    assert "option 'bpe_dropout' differs: 0.2 there, 0.0 here" in capsys.readouterr().err
+
+
+def test_bpe_dropout_needs_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = Path(write_bpe(tmp_path / "train", 9))
+    text = (directory / "manifest.json").read_text()
+    (directory / "manifest.json").write_text(text.replace('"bpe"', '"words"'))
+    data = {"segmented": str(directory), "dev": str(directory)}
+    assert cli.main(["train", *arguments(data, tmp_path / "m", bpe_dropout=0.1)]) == 1
+    said = capsys.readouterr().err
+    assert "was segmented by 'words', which has no merges to pass over" in said
+    assert not (tmp_path / "m").exists()
+    assert cli.main(["train", *arguments(data, tmp_path / "m", bpe_dropout_side="source")]) == 1
+    assert "--bpe-dropout-side needs --bpe-dropout above 0" in capsys.readouterr().err

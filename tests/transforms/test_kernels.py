@@ -240,7 +240,7 @@ def segmenter(merges: list[oracles.Symbols], cache_bytes: int = 1 << 20) -> _ker
     from rareword.transforms.bpe import BpeSegmenter
 
     bpe = BpeSegmenter([Merge(Symbol(*a), Symbol(*b), 0) for a, b in merges])
-    left, right, result, _ = bpe._numbers
+    left, right, result, *_ = bpe._numbers
     symbols = _kernels.FIRST_MERGED + len(merges)
     return _kernels.Segmenter(left, right, result, symbols, False, cache_bytes)
 
