@@ -69,6 +69,7 @@ setup(
         "demo": ["babel>=2.14", "pycountry>=24.6"],
         "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2"],
         "gcp": ["apache-beam[gcp]", "gcsfs>=2024.2"],
+        "segmenters": ["sentencepiece>=0.2.1"],
         "dev": [
             "babel>=2.14",
             "gcp-storage-emulator>=2024.8",
@@ -83,6 +84,7 @@ setup(
             "pytest-xdist>=3.5",
             "ruff>=0.6",
             "sentencepiece>=0.2",
+            "sentencepiece>=0.2.1",
             "setuptools>=77",
             "subword-nmt==0.3.8",
             "types-PyYAML",

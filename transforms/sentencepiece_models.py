@@ -67,7 +67,6 @@ def learn_model(
     rows = sorted((protect(text), count) for text, count in counts.items() if text and count > 0)
     if not rows:
         raise RarewordError("there is no text to learn pieces from")
-    # The library begins words at spaces; what is left of a text is then cut nowhere.
     fixed = len(set().union(*(text for text, _ in rows))) + (256 if byte_fallback else 0)
     if pieces < fixed:
         kinds = "characters and bytes" if byte_fallback else "characters"
@@ -115,54 +114,46 @@ def learn_model(
 
 def seed_pieces(rows: Sequence[tuple[str, int]], max_length: int) -> list[tuple[str, int]]:
     """The pieces that a unigram model begins with, and how often they occur: all substrings of 2 to
-    `max_length` characters that occur at least twice (Kudo 2018), but those that are always
-    followed by the same character, which the longer one stands for.
+    `max_length` characters that occur at least twice (Kudo 2018), but those that always have the
+    same character before or behind, which the longer one stands for.
 
     The library's own seeds are counted in different texts, however often those occur; beside
     characters, which it counts fully, frequent words then count for nothing and are lost. If there
     are too many, those that cover most text are taken.
     """
-    points = np.frombuffer("".join(text for text, _ in rows).encode("utf-32-le"), np.uint32)
-    points = points.astype(np.int64)
+    text = "".join(text for text, _ in rows)
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int64)
     lengths = np.fromiter((len(text) for text, _ in rows), np.int64, len(rows))
     weights = np.repeat(np.fromiter((count for _, count in rows), np.int64, len(rows)), lengths)
     ends = np.repeat(np.cumsum(lengths), lengths)
-    places = np.arange(len(points))
-    ids = points  # of the substring of `length` characters at each place
-    kept = np.ones(0, bool)
+    # Of the last length: the number of the substring at each place (-1: none that is repeated), and
+    # by number one place, the count, and the highest count of a substring that is longer by one.
+    ids = points
+    starts = totals = longer = np.zeros(0, np.int64)
     found: list[tuple[str, int]] = []
-    text = "".join(text for text, _ in rows)
-    previous: tuple[Any, Any, int] | None = None  # places, sums and length of the step before
-    for length in range(2, max_length + 1):
-        inside = places + length <= ends[places]
-        places, parents = places[inside], ids[inside]
-        keys = (parents << 21) | points[places + length - 1]
-        pairs, first, ids = np.unique(keys, return_index=True, return_inverse=True)
+    places = np.arange(len(points))
+    for length in range(2, max_length + 2):
+        places = places[places + length <= ends[places]]
+        keys = (ids[places] << 21) | points[places + length - 1]
+        pairs, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
         sums = np.zeros(len(pairs), np.int64)
-        np.add.at(sums, ids, weights[places])
-        if previous is not None:
-            starts, totals, size = previous
-            longest = np.zeros(len(totals), np.int64)
-            np.maximum.at(longest, pairs >> 21, sums)
-            kept = (totals >= 2) & (longest < totals)
-            found += _texts(text, starts[kept], totals[kept], size)
-        previous = places[first], sums, length
-        often = sums[ids] >= 2
-        places, ids = places[often], ids[often]
-    if previous is not None:
-        starts, totals, size = previous
-        kept = totals >= 2
-        found += _texts(text, starts[kept], totals[kept], size)
-    # The library takes no piece with a space behind its beginning; nor does a text here hold one.
+        np.add.at(sums, numbers, weights[places])
+        repeated = sums >= 2
+        if length > 2:
+            if length <= max_length:
+                inner = places[first[repeated]]
+                for part in (ids[inner], ids[inner + 1]):
+                    np.maximum.at(longer, part, sums[repeated])
+            kept = (totals >= 2) & (longer < totals)
+            spans = zip(starts[kept].tolist(), totals[kept].tolist(), strict=True)
+            found += [(text[start : start + length - 1], count) for start, count in spans]
+        starts, totals, longer = places[first], sums, np.zeros(len(sums), np.int64)
+        often = repeated[numbers]
+        places = places[often]
+        ids = np.full(len(points), -1)
+        ids[places] = numbers[often]
     found.sort(key=lambda row: (-row[1] * len(row[0]), row[0]))
     return found[:SEEDS]
-
-
-def _texts(text: str, starts: Any, counts: Any, length: int) -> list[tuple[str, int]]:
-    return [
-        (text[start : start + length], count)
-        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
-    ]
 
 
 def load_model(model: bytes, name: str) -> Any:

@@ -14,6 +14,7 @@ A text that learning has seen at the beginning of a word is an initial piece, on
 inside is an inside piece; BERT's vocabularies write the latter as `##er`. Characters are both.
 """
 
+import itertools
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,21 +156,16 @@ class WordPieceSegmenter(CuttingSegmenter):
         return {"max_word_length": self.max_word_length, "left_out": self.left_out}
 
     def save(self, directory: str, side: str) -> list[ShardRecord]:
-        pieces = list(dict.fromkeys([*self.initial, *self.inside]))
-        columns = {
-            "piece": pieces,
-            "initial": [piece in self._initial for piece in pieces],
-            "inside": [piece in self._inside for piece in pieces],
-        }
+        inside = [False] * len(self.initial) + [True] * len(self.inside)
+        columns = {"piece": [*self.initial, *self.inside], "inside": inside}
         table = pa.table(columns, schema=WORDPIECES.fields)
         return [write_shard(directory, _file_name(side), WORDPIECES, [table])]
 
     @classmethod
     def load(cls, directory: str, side: str, settings: Mapping[str, Any]) -> "WordPieceSegmenter":
         table = read_table(storage.join(directory, _file_name(side)), WORDPIECES)
-        initial, inside = (
-            table["piece"].filter(table[form]).to_pylist() for form in ("initial", "inside")
-        )
+        inside = table["piece"].filter(table["inside"]).to_pylist()
+        initial = table["piece"].filter(pc.invert(table["inside"])).to_pylist()
         return cls(initial, inside, settings["max_word_length"], settings["left_out"])
 
 
@@ -200,6 +196,8 @@ def _collect(steps: Iterator[Step], characters: Sequence[str], pieces: int) -> _
             return _Forms(initial, inside, True)
         for form in new:
             form[text] = None
+        if len(initial) + len(inside) == pieces:
+            return _Forms(initial, inside, True)
     return _Forms(initial, inside, False)
 
 
@@ -259,9 +257,8 @@ class Learner:
         order = np.argsort(keys, kind="stable")
         pairs, first = np.unique(keys[order], return_index=True)
         self._all_places = lefts[order]
-        self._first_places = dict(
-            zip(pairs.tolist(), zip(first, [*first[1:], len(order)], strict=True), strict=True)
-        )
+        bounds = [*first.tolist(), len(order)]
+        self._first_places = dict(zip(pairs.tolist(), itertools.pairwise(bounds), strict=True))
         self._places: dict[int, list[int]] = {}
         sums = np.add.reduceat(weights[self._all_places], first) if len(first) else first
         self._counts: dict[int, int] = dict(zip(pairs.tolist(), sums.tolist(), strict=True))
