@@ -1,14 +1,15 @@
 """Models of the sentencepiece library, learnt from counted texts and used without side effects.
 
 The library keeps some characters for itself: it drops texts that hold NUL, a tab or U+2585, and
-writes a space as U+2581. So each of them changes places with a private character of plane 16 on the
-way in, and back on the way out: every text keeps a form of its own, and comes back exactly.
+writes a space as U+2581. On the way in each of them is replaced by a private character of plane 16
+that stands for it (U+10FF00 and following), and put back on the way out. Where a text holds one of
+those private characters itself, it is cut out and is unknown to every model.
 """
 
 import io
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,20 +35,31 @@ UNKNOWN = "\x01"
 SEEDS = 1_000_000
 """Candidates that a unigram model begins with, at most."""
 
-_OWN = [*map(chr, range(0x20)), SPACE, "\u2585"]
-_PRIVATE = [chr(0x10FF00 + number) for number in range(len(_OWN))]
-_SWAP = str.maketrans("".join(_OWN + _PRIVATE), "".join(_PRIVATE + _OWN))
-_SWAPPED = re.compile(f"[{re.escape(''.join(_OWN + _PRIVATE))}]")
+_OWN = "".join([*map(chr, range(0x20)), SPACE, "\u2585"])
+_PRIVATE = "".join(chr(0x10FF00 + number) for number in range(len(_OWN) + 1))
+_STRANGER = _PRIVATE[-1]
+"""What all private characters of a text become."""
+_IN = str.maketrans(_OWN + _PRIVATE, _PRIVATE[:-1] + _STRANGER * len(_PRIVATE))
+_OUT = str.maketrans(SPACE + _PRIVATE[:-1], " " + _OWN)
+_TRANSLATED = re.compile(f"[{re.escape(_OWN + _PRIVATE)}]")
+_CUT_OUT = re.compile(f"[{_PRIVATE}]")
+_CUT_OUT_BYTES = re.compile(f"[{_PRIVATE}]|(?<=<0x[0-9A-F]{{2}})(?=>)")
+"""Where learning texts are cut; a piece may not look like the name of a byte's piece, `<0x41>`."""
 
 
 def protect(text: str) -> str:
-    """The text with the library's own characters exchanged; done twice it is the text again."""
-    return text.translate(_SWAP) if _SWAPPED.search(text) else text
+    """The text with the library's own characters replaced, character by character."""
+    return text.translate(_IN) if _TRANSLATED.search(text) else text
 
 
 def text_of(piece: str) -> str:
     """The text that a piece of the library stands for."""
-    return protect(piece.replace(SPACE, " "))
+    return piece.translate(_OUT)
+
+
+def strangers(known: Collection[str]) -> re.Pattern[str]:
+    """The characters that a model with these pieces must not be asked for, as a group."""
+    return re.compile(f"([{_PRIVATE}{re.escape(''.join(set(_OWN).difference(known)))}])")
 
 
 def learn_model(
@@ -64,23 +76,29 @@ def learn_model(
     `byte_fallback` all 256 bytes. The model is a function of the counts: neither their order nor
     the number of cores matters. Raises RarewordError if `pieces` is too small or there is no text.
     """
-    rows = sorted((protect(text), count) for text, count in counts.items() if text and count > 0)
+    sums: dict[str, int] = {}
+    cut_out = _CUT_OUT_BYTES if byte_fallback else _CUT_OUT
+    for text, count in counts.items():
+        for part in cut_out.split(text):
+            if part and count > 0:
+                sums[part] = sums.get(part, 0) + count
+    rows = sorted((protect(text), count) for text, count in sums.items())
     if not rows:
         raise RarewordError("there is no text to learn pieces from")
     fixed = len(set().union(*(text for text, _ in rows))) + (256 if byte_fallback else 0)
     if pieces < fixed:
         kinds = "characters and bytes" if byte_fallback else "characters"
         raise RarewordError(f"{pieces} pieces are too few for the {fixed} {kinds} of the text")
-    model = io.BytesIO()
+    model, path = io.BytesIO(), ""
     with tempfile.TemporaryDirectory() as directory:
         extra: dict[str, Any] = {}
         if model_type == "unigram":
             seeds = seed_pieces(
                 [(text.replace(" ", SPACE), n) for text, n in rows], max_piece_length
             )
-            path = Path(directory) / "seeds.tsv"
-            path.write_bytes("".join(f"{piece}\t{n}\n" for piece, n in seeds).encode())
-            extra["seed_sentencepieces_file"] = str(path)
+            path = f"{directory}/seeds.tsv"
+            Path(path).write_bytes("".join(f"{piece}\t{n}\n" for piece, n in seeds).encode())
+            extra["seed_sentencepieces_file"] = path
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter([f"{text}\t{count}" for text, count in rows]),
@@ -109,7 +127,63 @@ def learn_model(
             )
         except (OSError, RuntimeError) as error:
             raise RarewordError(f"sentencepiece could not learn from the text: {error}") from error
-    return model.getvalue()
+    return _without(model.getvalue(), path.encode()) if path else model.getvalue()
+
+
+def _without(model: bytes, text: bytes) -> bytes:
+    """The model without a string of its training settings: a temporary path would make every model
+    another file."""
+    out = b""
+    for number, field, value in _fields(model):
+        if number == TRAINER_SPEC:
+            kept = b"".join(inner for _, inner, found in _fields(value) if found != text)
+            out += field[:1] + _varint(len(kept)) + kept
+        else:
+            out += field
+    return out
+
+
+TRAINER_SPEC = 2
+"""The number of the training settings in a model, which is a protocol buffer."""
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """The fields of a protocol buffer: number, all bytes, and the value of a string or message."""
+    place = 0
+    while place < len(message):
+        begin = place
+        tag, place = _read_varint(message, place)
+        start = place
+        match tag & 7:
+            case 0:
+                _, place = _read_varint(message, place)
+            case 1:
+                place += 8
+            case 2:
+                size, start = _read_varint(message, place)
+                place = start + size
+            case _:
+                place += 4
+        yield tag >> 3, message[begin:place], message[start:place] if tag & 7 == 2 else b""
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number and the place behind it."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
 
 
 def seed_pieces(rows: Sequence[tuple[str, int]], max_length: int) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ other, are the line, whatever it holds. What the model has no piece for goes by 
 """
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -90,11 +91,33 @@ class SentencePieceSegmenter:
         self, lines: pa.Array, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The library's ids of all lines behind each other, and how many each line has."""
-        texts = [models.protect(line or "") for line in lines.to_pylist()]
-        found = self.processor.encode(texts, out_type=int, num_threads=threads)
+        texts = [line or "" for line in lines.to_pylist()]
+        found = self._encode(texts, threads)
+        for row, text in enumerate(texts):
+            if self._strangers.search(text):
+                found[row] = self._around_strangers(text)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         ids = np.fromiter((i for line in found for i in line), np.int32, int(sizes.sum()))
         return ids, sizes
+
+    def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
+        protected = [models.protect(text) for text in texts]
+        found: list[list[int]] = self.processor.encode(protected, out_type=int, num_threads=threads)
+        return found
+
+    @functools.cached_property
+    def _strangers(self) -> re.Pattern[str]:
+        return models.strangers({piece.text for piece in self.pieces if not piece.is_bytes})
+
+    def _around_strangers(self, text: str) -> list[int]:
+        """The ids of a line with characters that the library cannot take; they go by bytes."""
+        ids: list[int] = []
+        for number, part in enumerate(self._strangers.split(text)):
+            if number % 2:
+                ids += [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in part.encode()]
+            else:
+                ids += self._encode([part], 1)[0]
+        return ids
 
     def count_lines(self, lines: pa.Array) -> pa.Table:
         """How often each of the model's pieces occurs in lines: a COUNTED table, those that do not

@@ -36,6 +36,7 @@ class UnigramSegmenter(CuttingSegmenter):
         """`model`: a sentencepiece model of type unigram. `name` is for errors."""
         self.model = model
         self._processor = models.load_model(model, name)
+        self._unknown_id = self._processor.unk_id()
 
     @classmethod
     def learn(
@@ -60,7 +61,7 @@ class UnigramSegmenter(CuttingSegmenter):
         return {
             models.text_of(processor.id_to_piece(i)): processor.get_score(i)
             for i in range(len(processor))
-            if i != processor.unk_id()
+            if i != self._unknown_id
         }
 
     @functools.cached_property
@@ -73,14 +74,19 @@ class UnigramSegmenter(CuttingSegmenter):
 
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
         protected = [models.protect(word) for word in words]
-        found = self._processor.encode(protected, out_type=str, num_threads=1)
-        return [self._pieces(pieces) for pieces in found]
+        texts = self._processor.encode(protected, out_type=str, num_threads=1)
+        ids = self._processor.encode(protected, out_type=int, num_threads=1)
+        return list(map(self._pieces, words, texts, ids))
 
-    def _pieces(self, found: Sequence[str]) -> Sequence[str]:
-        """The library's pieces as text. It joins unknown characters; here each is by itself."""
-        pieces = []
-        for piece in map(models.text_of, found):
-            pieces += [piece] if piece in self.log_probabilities else list(piece)
+    def _pieces(self, word: str, texts: Sequence[str], ids: Sequence[int]) -> Sequence[str]:
+        """The library's pieces as parts of the word. It joins unknown characters; here each is by
+        itself."""
+        pieces: list[str] = []
+        begin = 0
+        for text, i in zip(texts, ids, strict=True):
+            piece = word[begin : begin + len(text)]
+            pieces += [piece] if i != self._unknown_id else list(piece)
+            begin += len(text)
         return pieces
 
     def log_probability(self, pieces: Sequence[str]) -> float:
@@ -89,8 +95,10 @@ class UnigramSegmenter(CuttingSegmenter):
 
     def n_best(self, word: str, n: int) -> list[Sequence[str]]:
         """The n most probable segmentations of a word, best first; fewer if there are no more."""
-        found = self._processor.nbest_encode_as_pieces(models.protect(word), n)
-        return [self._pieces(pieces) for pieces in found]
+        protected = models.protect(word)
+        texts = self._processor.nbest_encode_as_pieces(protected, n)
+        ids = self._processor.nbest_encode_as_ids(protected, n)
+        return [self._pieces(word, *found) for found in zip(texts, ids, strict=True)]
 
     def sample(self, words: Sequence[str], alpha: float, seed: int) -> list[Sequence[str]]:
         """A random segmentation of each word, drawn from all with a chance that is proportional to
