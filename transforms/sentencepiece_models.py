@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
@@ -50,6 +51,19 @@ _CUT_OUT_BYTES = re.compile(f"[{_PRIVATE}]|(?<=<0x[0-9A-F]{{2}})(?=>)")
 def protect(text: str) -> str:
     """The text with the library's own characters replaced, character by character."""
     return text.translate(_IN) if _TRANSLATED.search(text) else text
+
+
+def is_plain(lines: pa.Array) -> bool:
+    """Whether lines surely hold nothing that has to be replaced, from a glance at their bytes."""
+    offsets, data = lines.buffers()[1:]
+    if data is None:
+        return True
+    wide = np.int64 if lines.type == pa.large_string() else np.int32
+    bounds = np.frombuffer(offsets, wide)[[lines.offset, lines.offset + len(lines)]]
+    found = np.frombuffer(data, np.uint8)[slice(*bounds)]
+    # U+2580 .. U+25BF begin with E2 96; plane 16 begins with F4.
+    blocks = (found[:-1] == 0xE2) & (found[1:] == 0x96)
+    return not (blocks.any() or ((found < 0x20) | (found == 0xF4)).any())
 
 
 def text_of(piece: str) -> str:

@@ -5,6 +5,7 @@ other, are the line, whatever it holds. What the model has no piece for goes by 
 """
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -91,17 +92,19 @@ class SentencePieceSegmenter:
         self, lines: pa.Array, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The library's ids of all lines behind each other, and how many each line has."""
-        texts = [line or "" for line in lines.to_pylist()]
-        found = self._encode(texts, threads)
-        for row, text in enumerate(texts):
-            if self._strangers.search(text):
-                found[row] = self._around_strangers(text)
+        texts = pc.fill_null(lines, "").to_pylist()
+        if models.is_plain(lines):
+            found = self._encode(texts, threads)
+        else:
+            found = self._encode(list(map(models.protect, texts)), threads)
+            for row, text in enumerate(texts):
+                if self._strangers.search(text):
+                    found[row] = self._around_strangers(text)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
-        ids = np.fromiter((i for line in found for i in line), np.int32, int(sizes.sum()))
+        ids = np.fromiter(itertools.chain.from_iterable(found), np.int32, int(sizes.sum()))
         return ids, sizes
 
-    def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
-        protected = [models.protect(text) for text in texts]
+    def _encode(self, protected: Sequence[str], threads: int) -> list[list[int]]:
         found: list[list[int]] = self.processor.encode(protected, out_type=int, num_threads=threads)
         return found
 
@@ -116,7 +119,7 @@ class SentencePieceSegmenter:
             if number % 2:
                 ids += [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in part.encode()]
             else:
-                ids += self._encode([part], 1)[0]
+                ids += self._encode([models.protect(part)], 1)[0]
         return ids
 
     def count_lines(self, lines: pa.Array) -> pa.Table:

@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
     left: str
     right: str
-    count: int
+    frequency: int
     score: float
     initial: bool
     inside: bool

@@ -5,7 +5,9 @@ import io
 import itertools
 import json
 import math
+import re
 import struct
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,6 +19,7 @@ import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rareword import transforms
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Symbol
@@ -33,7 +36,9 @@ any_character = st.characters(exclude_categories=["Cs"])
 word = st.lists(
     own | texts | letters | any_character.filter(lambda c: c != " "), min_size=1, max_size=8
 ).map("".join)
-word_counts = st.dictionaries(word, st.integers(1, 9), min_size=1, max_size=8)
+word_counts = st.dictionaries(word, st.integers(1, 9), max_size=8).map(
+    lambda counter: {"ab": 3, **counter}
+)
 line = st.lists(
     own | texts | letters | any_character | st.sampled_from([" ", "  "]), max_size=20
 ).map("".join)
@@ -96,6 +101,17 @@ def test_protected_text_holds_nothing_of_the_librarys_own_and_comes_back(text):
     private = {chr(0x10FF00 + number) for number in range(35)}
     for before, after in zip(text, protected.replace(" ", "\u2581"), strict=True):
         assert models.text_of(after) == before or before in private
+
+
+@given(lines, st.integers(0, 3), st.sampled_from([pa.string(), pa.large_string()]))
+def test_plain_lines_are_protected_already(text, start, kind):
+    array = pa.array([*text, None], kind)[start:]
+    if models.is_plain(array):
+        assert [models.protect(line or "") for line in array.to_pylist()] == [
+            line or "" for line in array.to_pylist()
+        ]
+    if all(set(line or "") <= set("abcé ") for line in array.to_pylist()):
+        assert models.is_plain(array)
 
 
 # ---- learning ----
@@ -166,7 +182,6 @@ def test_counts_weigh_as_much_as_the_text_written_out(tmp_path_factory, counter,
 @given(word_counts, st.randoms())
 @settings(max_examples=30)
 def test_order_and_shards_of_the_words_do_not_matter(counter, random):
-    counter = {"ab": 3, **counter}
     split = [(word, 1) for word, count in counter.items() for _ in range(count)]
     random.shuffle(split)
     words, counts = zip(*split, strict=True)
@@ -198,6 +213,15 @@ def test_too_few_pieces_and_empty_text_are_refused():
         SentencePieceSegmenter.learn_text(["ab"], pieces=257)
     with pytest.raises(RarewordError, match="no text"):
         UnigramSegmenter.learn(*columns({}), pieces=3)
+
+
+def test_a_missing_library_is_a_sentence_that_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    for module in ("unigram", "sentencepiece_models"):
+        monkeypatch.delitem(sys.modules, f"rareword.transforms.{module}")
+        monkeypatch.delattr(transforms, module)
+    with pytest.raises(RarewordError, match=r"pip install 'rareword\[segmenters\]'"):
+        segmenters.class_of("unigram", "here")
 
 
 def test_a_damaged_model_is_named():
@@ -311,15 +335,18 @@ def test_any_text_comes_back_from_words_but_for_unknown_characters(counter, test
 # ---- raw text ----
 
 
-def test_lines_are_learnt_from_as_the_library_does():
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_lines_are_learnt_from_as_the_library_does(tmp_path, model_type):
     text = ["the low  lower lowest", " the newest", "the wider the new ", "low low"] * 9
-    for model_type in ("unigram", "bpe"):
-        options = {"model_type": model_type, "byte_fallback": True}
-        if model_type == "unigram":
-            continue
-        expected = by_the_library(text, 256 + 30, **options)
-        found = SentencePieceSegmenter.learn_text(text, pieces=256 + 30, model_type=model_type)
-        assert scores(found.model) == scores(expected)
+    options = {"model_type": model_type, "byte_fallback": True}
+    if model_type == "unigram":
+        parts = [part for line in text for part in re.findall("^[^ ]+| [^ ]*", line)]
+        seeds = slow_seeds(collections.Counter(parts), 16)
+        table = "".join(f"{piece}\t{count}\n".replace(" ", "\u2581") for piece, count in seeds)
+        (tmp_path / "seeds").write_text(table, "utf-8")
+        options["seed_sentencepieces_file"] = str(tmp_path / "seeds")
+    found = SentencePieceSegmenter.learn_text(text, pieces=256 + 30, model_type=model_type)
+    assert scores(found.model) == scores(by_the_library(text, 256 + 30, **options))
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
