@@ -53,17 +53,19 @@ def protect(text: str) -> str:
     return text.translate(_IN) if _TRANSLATED.search(text) else text
 
 
-def is_plain(lines: pa.Array) -> bool:
-    """Whether lines surely hold nothing that has to be replaced, from a glance at their bytes."""
+def odd_rows(lines: pa.Array) -> list[int]:
+    """The rows that may hold a character which has to be replaced, from a glance at their bytes."""
     offsets, data = lines.buffers()[1:]
     if data is None:
-        return True
+        return []
     wide = np.int64 if lines.type == pa.large_string() else np.int32
-    bounds = np.frombuffer(offsets, wide)[[lines.offset, lines.offset + len(lines)]]
-    found = np.frombuffer(data, np.uint8)[slice(*bounds)]
-    # U+2580 .. U+25BF begin with E2 96; plane 16 begins with F4.
-    blocks = (found[:-1] == 0xE2) & (found[1:] == 0x96)
-    return not (blocks.any() or ((found < 0x20) | (found == 0xF4)).any())
+    bounds = np.frombuffer(offsets, wide)[lines.offset : lines.offset + len(lines) + 1]
+    found = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    # U+2580 .. U+25BF begin with E2 96, private characters of plane 16 with F4.
+    is_odd = (found < 0x20) | (found == 0xF4)
+    is_odd[:-1] |= (found[:-1] == 0xE2) & (found[1:] == 0x96)
+    rows = np.searchsorted(bounds, np.flatnonzero(is_odd) + bounds[0], side="right") - 1
+    return sorted(set(rows.tolist()))
 
 
 def text_of(piece: str) -> str:

@@ -93,13 +93,13 @@ class SentencePieceSegmenter:
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The library's ids of all lines behind each other, and how many each line has."""
         texts = pc.fill_null(lines, "").to_pylist()
-        if models.is_plain(lines):
-            found = self._encode(texts, threads)
-        else:
-            found = self._encode(list(map(models.protect, texts)), threads)
-            for row, text in enumerate(texts):
-                if self._strangers.search(text):
-                    found[row] = self._around_strangers(text)
+        odd = {row: texts[row] for row in models.odd_rows(lines)}
+        for row, text in odd.items():
+            texts[row] = models.protect(text)
+        found = self._encode(texts, threads)
+        for row, text in odd.items():
+            if self._strangers.search(text):
+                found[row] = self._around_strangers(text)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         ids = np.fromiter(itertools.chain.from_iterable(found), np.int32, int(sizes.sum()))
         return ids, sizes
