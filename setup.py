@@ -67,7 +67,7 @@ setup(
     ],
     extras_require={
         "demo": ["babel>=2.14", "pycountry>=24.6"],
-        "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2"],
+        "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2.3"],
         "gcp": ["apache-beam[gcp]", "gcsfs>=2024.2"],
         "dev": [
             "babel>=2.14",
@@ -82,7 +82,7 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.5",
             "ruff>=0.6",
-            "sentencepiece>=0.2",
+            "sentencepiece>=0.2.3",
             "setuptools>=77",
             "subword-nmt==0.3.8",
             "types-PyYAML",

@@ -132,6 +132,10 @@ VOCABULARY = _schema(
 """Special pieces first, then by falling count. `final` marks a piece that ends a word, `bytes` one
 whose characters (U+0000 .. U+00FF) stand for the bytes of their numbers."""
 
+WORDPIECES = _schema("wordpieces", 1, ("piece", pa.string()), ("inside", pa.bool_()))
+"""The pieces of a WordPiece segmenter in the order in which they were learnt: those that may begin
+a word, then those that may stand inside one."""
+
 TRANSLATIONS = _schema(
     "translations",
     1,

@@ -239,6 +239,9 @@ KINDS = {
     "compound": "compounds.CompoundSegmenter",
     "morfessor": "morphology.MorfessorSegmenter",
     "hyphenation": "morphology.HyphenationSegmenter",
+    "wordpiece": "wordpiece.WordPieceSegmenter",
+    "unigram": "unigram.UnigramSegmenter",
+    "sentencepiece": "sentencepieces.SentencePieceSegmenter",
 }
 """Module and class of each kind; a module is imported when its kind is used, for it may need a
 library that not everybody has."""
