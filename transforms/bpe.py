@@ -41,6 +41,13 @@ class BpeSegmenter:
         self.merges = list(merges)
         self.units: Units = units
 
+    @classmethod
+    def from_merges(
+        cls, merges: Sequence[Merge], *, units: Units = "characters", merge_limit: int | None = None
+    ) -> "BpeSegmenter":
+        """The segmenter of learnt merges, or of the first `merge_limit` of them."""
+        return cls(merges[:merge_limit], units)
+
     @functools.cached_property
     def _results(self) -> list[Symbol]:
         return [merge.result for merge in self.merges]

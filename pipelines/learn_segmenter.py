@@ -1,0 +1,303 @@
+"""`rareword learn-segmenter`: words (and merges), or corpus -> segmenter.
+
+`KINDS` has a row for each kind of segmenter. A new kind is a class (transforms/segmenters.py), a
+row here, and a field of the options for each option that is its own.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from rareword.pipelines import job
+from rareword.schemas import manifest as manifests
+from rareword.schemas import storage
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.errors import RarewordError
+from rareword.schemas.manifest import Manifest, Plan
+from rareword.schemas.options import JobOptions, flag, option, shaping
+from rareword.schemas.tables import SIDES, Side, file_record
+
+if TYPE_CHECKING:
+    from rareword.transforms.learn_segmenter import Learnt
+    from rareword.transforms.segmenting import BuiltVocabulary
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of segmenter, as the command line sees it."""
+
+    learnt_from: Literal["nothing", "merges", "words", "corpus"]
+    """What the class learns from. Those of `corpus` cut raw text, all others cut words."""
+    options: tuple[str, ...] = ()
+    """Options of this kind. `source_x` and `target_x` are the option x of the segmenter of that
+    side. One that does not shape the result by its value is a file, which does by its content."""
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """What the class must be told besides."""
+
+
+KINDS = {
+    "bpe": Kind("merges", ("merge_limit",)),
+    "bytes": Kind("merges", ("merge_limit",), {"units": "bytes"}),
+    "words": Kind("nothing"),
+}
+
+
+@dataclass(frozen=True)
+class LearnSegmenterOptions(JobOptions):
+    segmenter: str = option(help=f"kind of segmenter: {', '.join(KINDS)}")
+    words: str | None = option(
+        None,
+        help="`count-words` directory of the training corpus: the vocabulary is made of it",
+        shapes_result=False,
+    )
+    corpus: str | None = option(
+        None,
+        help="`prepare` directory of the training corpus, instead of --words: for kinds that cut "
+        "raw text",
+        shapes_result=False,
+    )
+    merges: str | None = option(
+        None,
+        help="bpe, bytes: `learn-merges` directory for both sides",
+        shapes_result=False,
+    )
+    source_merges: str | None = option(
+        None,
+        help="bpe, bytes: `learn-merges` directory for the source side",
+        shapes_result=False,
+    )
+    target_merges: str | None = option(
+        None,
+        help="bpe, bytes: `learn-merges` directory for the target side",
+        shapes_result=False,
+    )
+    joint: bool = option(
+        False, help="kinds that are learnt here: learn one segmenter, from both sides"
+    )
+    merge_limit: int | None = option(
+        None, help="bpe, bytes: use the first so many merges only", at_least=0
+    )
+    joint_vocabulary: Literal["auto", "yes", "no"] = option(
+        "auto", help="one vocabulary for both sides; auto: if they have one segmenter"
+    )
+    max_vocabulary_size: int = option(
+        0, help="pieces in a vocabulary at most (0: no limit); the rest is <unk>", at_least=0
+    )
+    min_piece_count: int = option(
+        0,
+        help="rarer pieces are <unk>; 0 also keeps those that other words of the training text's "
+        "characters may have",
+        at_least=0,
+    )
+
+
+# ---- which options go together ----
+
+
+def belongs(name: str, kind: str) -> bool:
+    """Whether an option may be given with a kind of segmenter."""
+    row = KINDS[kind]
+    if any(name in other.options for other in KINDS.values()):
+        return name in row.options
+    if name in ("merges", "source_merges", "target_merges"):
+        return row.learnt_from == "merges"
+    if name == "joint":
+        return row.learnt_from in ("words", "corpus")
+    if name in ("words", "corpus"):
+        return (name == "corpus") == (row.learnt_from == "corpus")
+    return True
+
+
+def check(options: LearnSegmenterOptions, label: Callable[[str], str] = flag) -> None:
+    """Raises RarewordError for options that do not go together; `label(name)` names one."""
+    kind = options.segmenter
+    if kind not in KINDS:
+        raise RarewordError(f"{label('segmenter')}: {kind!r} is not one of {', '.join(KINDS)}")
+    for found in fields(options):
+        value = getattr(options, found.name)
+        if value is not None and value is not False and not belongs(found.name, kind):
+            those = [other for other in KINDS if belongs(found.name, other)]
+            raise RarewordError(
+                f"{label(found.name)} is for {', '.join(those) or 'no segmenter'}, not for "
+                f"{kind}; leave it out"
+            )
+    text = "corpus" if KINDS[kind].learnt_from == "corpus" else "words"
+    if getattr(options, text) is None:
+        raise RarewordError(f"{label('segmenter')} {kind} needs {label(text)}")
+    if KINDS[kind].learnt_from == "merges":
+        given = [
+            name
+            for name in ("merges", "source_merges", "target_merges")
+            if getattr(options, name) is not None
+        ]
+        if given not in (["merges"], ["source_merges", "target_merges"]):
+            raise RarewordError(
+                f"{label('segmenter')} {kind} needs {label('merges')}, or both "
+                f"{label('source_merges')} and {label('target_merges')}"
+            )
+
+
+# ---- the job ----
+
+
+def _inputs(options: LearnSegmenterOptions) -> dict[str, Manifest]:
+    """The manifests of all inputs; the text is `words` or `corpus`."""
+    if options.corpus is not None:
+        return {"corpus": manifests.read(options.corpus, "prepare", "--corpus")}
+    assert options.words is not None
+    found = {"words": manifests.read(options.words, "count-words", "--words")}
+    for name in ("merges", "source_merges", "target_merges"):
+        path = getattr(options, name)
+        if path is not None:
+            found[name] = _read_merges(path, flag(name), options, found["words"])
+    return found
+
+
+def _read_merges(path: str, name: str, options: LearnSegmenterOptions, words: Manifest) -> Manifest:
+    learnt = manifests.read(path, "learn-merges", name)
+    units = learnt.rules["merges"].get("units", "characters")
+    expected = KINDS[options.segmenter].keywords.get("units", "characters")
+    if units != expected:
+        raise RarewordError(
+            f"{name}: {path} was learnt on {units}; use --segmenter "
+            f"{'bytes' if units == 'bytes' else 'bpe'}"
+        )
+    if learnt.rules["text"] != words.rules["text"]:
+        raise RarewordError(
+            f"{name}: {path} was learnt on text that was prepared by other rules than that of "
+            f"{options.words}; learn the merges from these words"
+        )
+    return learnt
+
+
+def _files(options: LearnSegmenterOptions) -> dict[str, str]:
+    """The kind's own options that are files."""
+    shapes = shaping(options)
+    names = [name for name in KINDS[options.segmenter].options if name not in shapes]
+    values = {name: getattr(options, name) for name in names}
+    for name, url in values.items():
+        if url is not None and not storage.exists(url):
+            raise RarewordError(f"{flag(name)}: {url} does not exist")
+    return {name: url for name, url in values.items() if url is not None}
+
+
+def plan(options: LearnSegmenterOptions) -> Plan:
+    check(options)
+    inputs = {name: found.content for name, found in _inputs(options).items()}
+    inputs |= {name: storage.sha256(url) for name, url in _files(options).items()}
+    # Options that were not given are left out, so that a release with further kinds knows the work.
+    shape = {name: value for name, value in shaping(options).items() if value is not None}
+    return Plan(JOB.name, shape, inputs)
+
+
+def _keywords(options: LearnSegmenterOptions, side: Side) -> dict[str, Any]:
+    """What the class of a side's segmenter gets: the options that were given."""
+    row = KINDS[options.segmenter]
+    found = dict(row.keywords)
+    others = tuple(f"{other}_" for other in SIDES if other != side)
+    for name in row.options:
+        value = getattr(options, name)
+        if value is not None and value is not False and not name.startswith(others):
+            found[name.removeprefix(f"{side}_")] = value
+    return found
+
+
+def build(pipeline: Any, options: LearnSegmenterOptions, plan: Plan) -> None:
+    import apache_beam as beam
+    from apache_beam.pvalue import AsSingleton
+
+    from rareword.transforms.learn_segmenter import LearnSegmenter, Recipe
+    from rareword.transforms.segmenters import VocabularyRules
+    from rareword.transforms.segmenting import BuildVocabulary
+
+    inputs = _inputs(options)
+    row = KINDS[options.segmenter]
+    text = inputs["corpus" if row.learnt_from == "corpus" else "words"]
+    is_joint = options.joint or options.merges is not None
+    has_joint_vocabulary = {"yes": True, "no": False, "auto": is_joint}[options.joint_vocabulary]
+    learnt_from = {side: text for side in SIDES}
+    if row.learnt_from == "merges":
+        names = {side: "merges" if is_joint else f"{side}_merges" for side in SIDES}
+        learnt_from = {side: inputs[name] for side, name in names.items()}
+    recipe = Recipe(
+        options.segmenter,
+        row.learnt_from,
+        {side: tuple(found.urls) for side, found in learnt_from.items()},
+        {side: _keywords(options, side) for side in SIDES},
+        is_joint,
+    )
+
+    def write(made: "BuiltVocabulary", learnt: "Learnt") -> None:
+        _finish(options, plan, text, learnt, made, has_joint_vocabulary)
+
+    learnt = pipeline | "LearnSegmenter" >> LearnSegmenter(recipe, options.output, plan.fingerprint)
+    (
+        pipeline
+        | "Shards" >> beam.Create(text.urls)
+        | "Spread" >> beam.Reshuffle()
+        | "BuildVocabulary"
+        >> BuildVocabulary(
+            learnt | "Place" >> beam.Map(lambda found: found.place),
+            VocabularyRules(
+                has_joint_vocabulary, options.max_vocabulary_size, options.min_piece_count
+            ),
+            options.output,
+            row.learnt_from == "corpus",
+        )
+        | "Finish" >> beam.Map(write, AsSingleton(learnt))
+    )
+
+
+def _finish(
+    options: LearnSegmenterOptions,
+    plan: Plan,
+    text: Manifest,
+    learnt: "Learnt",
+    made: "BuiltVocabulary",
+    has_joint_vocabulary: bool,
+) -> None:
+    if options.words is not None:
+        manifests.check_balance(
+            {
+                "source words": (text.counter("source_tokens"), made.source_words),
+                "target words": (text.counter("target_tokens"), made.target_words),
+            }
+        )
+    both = vocabularies.read_both(options.output)
+    names = {"source": vocabularies.SOURCE_NAME, "target": vocabularies.TARGET_NAME}
+    sizes = {side: len(getattr(both, side)) for side in SIDES}
+    manifests.finish(
+        plan,
+        options.output,
+        None,
+        [],
+        files=[
+            *learnt.files,
+            *(file_record(options.output, names[side], sizes[side]) for side in SIDES),
+        ],
+        figures={f"{side}_vocabulary": size for side, size in sizes.items()},
+        rules={
+            "text": text.rules["text"],
+            "segmenter": {
+                "kind": options.segmenter,
+                "settings": json.loads(learnt.place.settings),
+                "joint_vocabulary": has_joint_vocabulary,
+            },
+            "vocabulary": made.hash,
+        },
+    )
+
+
+JOB = job.Job(
+    name="learn-segmenter",
+    description="Learns a segmenter from a training corpus, with the vocabulary of its pieces.\n"
+    "`segment` and `segment-text` cut any text by it.",
+    options=LearnSegmenterOptions,
+    plan=plan,
+    work=job.beam_work(build),
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    return job.run(JOB, argv)
