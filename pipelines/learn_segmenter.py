@@ -118,10 +118,8 @@ def check(options: LearnSegmenterOptions, label: Callable[[str], str] = flag) ->
         value = getattr(options, found.name)
         if value is not None and value is not False and not belongs(found.name, kind):
             those = [other for other in KINDS if belongs(found.name, other)]
-            raise RarewordError(
-                f"{label(found.name)} is for {', '.join(those) or 'no segmenter'}, not for "
-                f"{kind}; leave it out"
-            )
+            instead = f" but for {', '.join(those)}" if those else ""
+            raise RarewordError(f"{label(found.name)} is not for {kind}{instead}; leave it out")
     text = "corpus" if KINDS[kind].learnt_from == "corpus" else "words"
     if getattr(options, text) is None:
         raise RarewordError(f"{label('segmenter')} {kind} needs {label(text)}")
