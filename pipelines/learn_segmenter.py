@@ -7,6 +7,7 @@ row here, and a field of the options for each option that is its own.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rareword.pipelines import job
@@ -30,15 +31,20 @@ class Kind:
     learnt_from: Literal["nothing", "merges", "words", "corpus"]
     """What the class learns from. Those of `corpus` cut raw text, all others cut words."""
     options: tuple[str, ...] = ()
-    """Options of this kind. `source_x` and `target_x` are the option x of the segmenter of that
-    side. One that does not shape the result by its value is a file, which does by its content."""
+    """Options of this kind, which the class gets if they are given. `source_x` and `target_x` are
+    the option x of the segmenter of that side; its language is that of the text if not given."""
+    needs: tuple[str, ...] = ()
+    """Those of its options that must be given."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Those of its options that are files, and what reads them for the class: `module.function` of
+    rareword.transforms. Their content shapes the result, not their path."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """What the class must be told besides."""
 
 
 KINDS = {
     "bpe": Kind("merges", ("merge_limit",)),
-    "bytes": Kind("merges", ("merge_limit",), {"units": "bytes"}),
+    "bytes": Kind("merges", ("merge_limit",), keywords={"units": "bytes"}),
     "words": Kind("nothing"),
 }
 
@@ -121,8 +127,9 @@ def check(options: LearnSegmenterOptions, label: Callable[[str], str] = flag) ->
             instead = f" but for {', '.join(those)}" if those else ""
             raise RarewordError(f"{label(found.name)} is not for {kind}{instead}; leave it out")
     text = "corpus" if KINDS[kind].learnt_from == "corpus" else "words"
-    if getattr(options, text) is None:
-        raise RarewordError(f"{label('segmenter')} {kind} needs {label(text)}")
+    for name in (text, *KINDS[kind].needs):
+        if getattr(options, name) is None:
+            raise RarewordError(f"{label('segmenter')} {kind} needs {label(name)}")
     if KINDS[kind].learnt_from == "merges":
         given = [
             name
@@ -169,35 +176,35 @@ def _read_merges(path: str, name: str, options: LearnSegmenterOptions, words: Ma
     return learnt
 
 
-def _files(options: LearnSegmenterOptions) -> dict[str, str]:
-    """The kind's own options that are files."""
-    shapes = shaping(options)
-    names = [name for name in KINDS[options.segmenter].options if name not in shapes]
-    values = {name: getattr(options, name) for name in names}
-    for name, url in values.items():
-        if url is not None and not storage.exists(url):
-            raise RarewordError(f"{flag(name)}: {url} does not exist")
-    return {name: url for name, url in values.items() if url is not None}
-
-
 def plan(options: LearnSegmenterOptions) -> Plan:
     check(options)
-    inputs = {name: found.content for name, found in _inputs(options).items()}
-    inputs |= {name: storage.sha256(url) for name, url in _files(options).items()}
+    found = _inputs(options)
+    inputs = {name: manifest.content for name, manifest in found.items()}
+    for name in KINDS[options.segmenter].files:
+        if getattr(options, name) is not None:
+            inputs[name] = storage.sha256(getattr(options, name))
+    for side in SIDES:  # reads the files: better now than when the work has started
+        _keywords(options, side, next(iter(found.values())))
     # Options that were not given are left out, so that a release with further kinds knows the work.
     shape = {name: value for name, value in shaping(options).items() if value is not None}
     return Plan(JOB.name, shape, inputs)
 
 
-def _keywords(options: LearnSegmenterOptions, side: Side) -> dict[str, Any]:
+def _keywords(options: LearnSegmenterOptions, side: Side, text: Manifest) -> dict[str, Any]:
     """What the class of a side's segmenter gets: the options that were given."""
     row = KINDS[options.segmenter]
     found = dict(row.keywords)
     others = tuple(f"{other}_" for other in SIDES if other != side)
     for name in row.options:
         value = getattr(options, name)
-        if value is not None and value is not False and not name.startswith(others):
-            found[name.removeprefix(f"{side}_")] = value
+        if value is None and name == f"{side}_language":
+            value = text.rules["text"].get(name) or None
+        if value is None or value is False or name.startswith(others):
+            continue
+        if name in row.files:
+            module, _, function = row.files[name].partition(".")
+            value = getattr(import_module(f"rareword.transforms.{module}"), function)(value)
+        found[name.removeprefix(f"{side}_")] = value
     return found
 
 
@@ -222,7 +229,7 @@ def build(pipeline: Any, options: LearnSegmenterOptions, plan: Plan) -> None:
         options.segmenter,
         row.learnt_from,
         {side: tuple(found.urls) for side, found in learnt_from.items()},
-        {side: _keywords(options, side) for side in SIDES},
+        {side: _keywords(options, side, text) for side in SIDES},
         is_joint,
     )
 

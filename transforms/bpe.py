@@ -37,16 +37,16 @@ class BpeSegmenter:
     stands for the byte of its number (U+0000 .. U+00FF).
     """
 
-    def __init__(self, merges: Sequence[Merge], units: Units = "characters") -> None:
-        self.merges = list(merges)
+    def __init__(
+        self,
+        merges: Sequence[Merge],
+        units: Units = "characters",
+        *,
+        merge_limit: int | None = None,
+    ) -> None:
+        """merge_limit: use so many of the merges, the first ones."""
+        self.merges = list(merges[:merge_limit])
         self.units: Units = units
-
-    @classmethod
-    def from_merges(
-        cls, merges: Sequence[Merge], *, units: Units = "characters", merge_limit: int | None = None
-    ) -> "BpeSegmenter":
-        """The segmenter of learnt merges, or of the first `merge_limit` of them."""
-        return cls(merges[:merge_limit], units)
 
     @functools.cached_property
     def _results(self) -> list[Symbol]:

@@ -4,8 +4,7 @@ A kind's class learns by one of these, each with the kind's own keyword options:
 
     learn(words, counts, ...)    from the word table of a side, or of both
     learn_text(lines, ...)       from the lines of the corpus, for raw text
-    from_merges(merges, ...)     from what `learn-merges` has learnt
-    the class itself             there is nothing to learn
+    the class itself             from the merges that `learn-merges` has learnt, or from nothing
 
 Learning is one step of one worker. Words come to it in the order of their bytes, so the number of
 word shards does not matter.
@@ -96,7 +95,7 @@ def _learn_one(recipe: Recipe, side: Side, serves: Sequence[Side]) -> Segmenter:
         learnt = kind.learn_text(read_lines(urls, serves), **keywords)
     elif recipe.learnt_from == "merges":
         merges = [merge for url in urls for merge in merge_files.read(url)]
-        learnt = kind.from_merges(merges, **keywords)
+        learnt = kind(merges, **keywords)
     else:
         learnt = kind(**keywords)
     return learnt

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
@@ -30,7 +30,14 @@ from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import _kernels, segmenters
 from rareword.transforms.elements import MergeTablesCombineFn
 from rareword.transforms.parts import KeyedTable, one_chunk
-from rareword.transforms.segmenters import COUNTED, PIECE_COUNTS, Encoded, Encoder, VocabularyRules
+from rareword.transforms.segmenters import (
+    COUNTED,
+    PIECE_COUNTS,
+    Encoded,
+    Encoder,
+    RawSegmenter,
+    VocabularyRules,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +112,12 @@ def _count_pieces(url: str, place: SegmenterPlace, is_raw: bool) -> Iterator[Key
 
 
 def _count_pieces_of_lines(rows: pa.Table, both: dict[Side, segmenters.Segmenter]) -> pa.Table:
-    """The PIECE_COUNTS table of rows of a corpus, each line a text that occurs once."""
-    once = np.ones(rows.num_rows, np.int64)
-    lines = {side: pc.fill_null(one_chunk(rows[side]), "") for side in SIDES}
-    return sum_pieces(
-        [_of_side(both[side].count_pieces(lines[side], once), side) for side in SIDES]
-    )
+    """The PIECE_COUNTS table of rows of a corpus."""
+    tables = []
+    for side in SIDES:
+        lines = pc.fill_null(one_chunk(rows[side]), "")
+        tables.append(_of_side(cast("RawSegmenter", both[side]).count_lines(lines), side))
+    return sum_pieces(tables)
 
 
 def count_pieces(

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import inspect
 import json
 import os
 import shutil
@@ -237,6 +238,9 @@ class Endings(CuttingSegmenter):
         best = sorted(sums, key=lambda ending: (-sums[ending], ending))
         return cls(best[: given["pieces"]], given)
 
+    def count_lines(self, lines: pa.Array) -> pa.Table:
+        return self.count_pieces(lines, np.ones(len(lines), np.int64))
+
     @classmethod
     def learn_text(cls, lines: Iterable[str], **given: Any) -> "Endings":
         words = oracles.count_words(lines)
@@ -267,22 +271,31 @@ class Endings(CuttingSegmenter):
 @dataclasses.dataclass(frozen=True)
 class EndingOptions(LearnSegmenterOptions):
     pieces: int | None = option(None, help="endings")
-    source_stem: int | None = option(None, help="of the source side")
-    target_stem: int | None = option(None, help="of the target side")
+    source_language: str | None = option(None, help="of the source side")
+    target_language: str | None = option(None, help="of the target side")
     glossary: str | None = option(None, help="file", shapes_result=False)
 
 
-OWN = ("pieces", "source_stem", "target_stem", "glossary")
+OWN = ("pieces", "source_language", "target_language", "glossary")
+
+
+def read_lines(url: str) -> list[str]:
+    lines = Path(url).read_text().splitlines()
+    if "bad" in lines:
+        raise RarewordError(f"{url}: a bad line")
+    return lines
 
 
 @pytest.fixture
 def endings(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("rareword.transforms.endings")
     module.Endings = Endings  # type: ignore[attr-defined]
+    module.read = read_lines  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for kind, learnt_from in (("endings", "words"), ("line-endings", "corpus")):
         monkeypatch.setitem(segmenters.KINDS, kind, "endings.Endings")
-        monkeypatch.setitem(learn_segmenter.KINDS, kind, Kind(learnt_from, OWN, {"fixed": True}))
+        row = Kind(learnt_from, OWN, ("pieces",), {"glossary": "endings.read"}, {"fixed": True})
+        monkeypatch.setitem(learn_segmenter.KINDS, kind, row)
 
 
 def make_endings(output: str, kind: str = "endings", **options: Any) -> Manifest:
@@ -360,24 +373,33 @@ def test_a_kind_of_raw_text_learns_from_lines_and_counts_its_pieces_in_them(
 def test_a_class_gets_the_options_that_were_given_those_of_a_side_on_their_side(
     run: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "glossary").write_text("one\n")
-    given = {"words": f"{run}/words", "pieces": 2, "source_stem": 4}
+    shutil.copytree(f"{run}/words", f"{tmp_path}/words")
+    words = manifests.read(f"{run}/words", "count-words", "")
+    rules = {"text": {"source_language": "en", "target_language": "de"}}
+    dataclasses.replace(words, rules=rules).write(f"{tmp_path}/words")
+    (tmp_path / "glossary").write_text("one\ntwo\n")
     glossary = f"{tmp_path}/glossary"
+    given = {"words": f"{tmp_path}/words", "pieces": 2, "source_language": "ru"}
     made = make_endings(f"{tmp_path}/s", **given, glossary=glossary)
+    both = {"fixed": True, "pieces": 2, "glossary": ["one", "two"]}
     assert made.rules["segmenter"]["settings"] == {
-        "source": {"given": {"fixed": True, "pieces": 2, "stem": 4, "glossary": glossary}},
-        "target": {"given": {"fixed": True, "pieces": 2, "glossary": glossary}},
+        "source": {"given": {**both, "language": "ru"}},
+        "target": {"given": {**both, "language": "de"}},
     }
-    assert made.options["source_stem"] == 4
-    assert "target_stem" not in made.options
+    assert made.options["source_language"] == "ru"
+    assert "target_language" not in made.options
     # A file shapes the result by what is in it.
     assert "glossary" not in made.options
     assert make_endings(f"{tmp_path}/s", **given, glossary=glossary) == made
-    (tmp_path / "glossary").write_text("two\n")
+    (tmp_path / "glossary").write_text("three\n")
     with pytest.raises(RarewordError, match="input 'glossary' differs"):
         make_endings(f"{tmp_path}/s", **given, glossary=glossary)
-    with pytest.raises(RarewordError, match="--glossary: nowhere does not exist"):
+    (tmp_path / "glossary").write_text("bad\n")
+    with pytest.raises(RarewordError, match="glossary: a bad line"):
+        make_endings(f"{tmp_path}/t", **given, glossary=glossary)
+    with pytest.raises(RarewordError, match="no file nowhere"):
         make_endings(f"{tmp_path}/t", **given, glossary="nowhere")
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.usefixtures("endings")
@@ -386,6 +408,7 @@ def test_a_class_gets_the_options_that_were_given_those_of_a_side_on_their_side(
     [
         ("words", {"pieces": 3}, "--pieces is not for words but for endings, line-endings; leave"),
         ("words", {"joint": True}, "--joint is not for words but for .*endings, line-endings"),
+        ("endings", {"pieces": None}, "--segmenter endings needs --pieces"),
         ("line-endings", {}, "--words is not for line-endings but for "),
         ("line-endings", {"words": None}, "--segmenter line-endings needs --corpus"),
         ("endings", {"corpus": "x"}, "--corpus is not for endings but for .*line-endings"),
@@ -395,15 +418,18 @@ def test_a_class_gets_the_options_that_were_given_those_of_a_side_on_their_side(
 def test_options_of_other_kinds_are_refused(
     run: Path, tmp_path: Path, kind: str, options: dict[str, Any], sentence: str
 ) -> None:
+    given = {"words": f"{run}/words", "pieces": None if kind == "words" else 2, **options}
     with pytest.raises(RarewordError, match=sentence):
-        make_endings(f"{tmp_path}/s", kind, **{"words": f"{run}/words", **options})
+        make_endings(f"{tmp_path}/s", kind, **given)
 
 
 def test_every_kind_of_the_table_has_its_class_and_its_options() -> None:
     assert set(learn_segmenter.KINDS) == set(segmenters.KINDS)
     known = {field.name for field in dataclasses.fields(LearnSegmenterOptions)}
-    learns = {"words": "learn", "corpus": "learn_text", "merges": "from_merges"}
     for name, kind in learn_segmenter.KINDS.items():
-        assert known >= set(kind.options)
+        assert known >= set(kind.options) >= {*kind.needs, *kind.files}
         made = segmenters.class_of(name, "")
-        assert hasattr(made, learns.get(kind.learnt_from, "load"))
+        learns = {"words": "learn", "corpus": "learn_text"}.get(kind.learnt_from, "__init__")
+        asked = inspect.signature(getattr(made, learns)).parameters
+        for option_name in (*kind.options, *kind.keywords):
+            assert option_name.removeprefix("source_").removeprefix("target_") in asked
