@@ -294,6 +294,11 @@ def _finish(
     )
 
 
+def _progress(options: LearnSegmenterOptions) -> str:
+    learnt = set(storage.list_files(options.output)) - {manifests.STARTED_NAME}
+    return "counting pieces" if learnt else "learning"
+
+
 JOB = job.Job(
     name="learn-segmenter",
     description="Learns a segmenter from a training corpus, with the vocabulary of its pieces.\n"
@@ -301,6 +306,7 @@ JOB = job.Job(
     options=LearnSegmenterOptions,
     plan=plan,
     work=job.beam_work(build),
+    progress=_progress,
 )
 
 
