@@ -44,6 +44,8 @@ class Segmenter:
     """The words that merges are learnt from, one `learn-merges` each."""
     merging: Mapping[str, str] = field(default_factory=dict)
     """Options of `learn-merges`."""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `learn-segmenter`, where the config does not give them."""
 
 
 SEGMENTERS = {
@@ -52,6 +54,15 @@ SEGMENTERS = {
     "bpe-joint": Segmenter("bpe", ("joint",)),
     "bpe-joint-iso9": Segmenter("bpe", ("joint",), {"transliterate": "iso9"}),
     "bytes": Segmenter("bytes", ("joint",), {"units": "bytes"}),
+    "char-ngram": Segmenter("char-ngram"),
+    "c2-50k": Segmenter("char-ngram", learning={"ngram": 2, "shortlist": 50_000}),
+    "c2-3-500k": Segmenter(
+        "char-ngram",
+        learning={"ngram": 2, "source_shortlist": 300_000, "target_shortlist": 500_000},
+    ),
+    "compound": Segmenter("compound"),
+    "morfessor": Segmenter("morfessor"),
+    "hyphenation": Segmenter("hyphenation"),
 }
 """A kind that is learnt by `learn-segmenter` itself needs its name only."""
 
@@ -300,7 +311,7 @@ class _Builder:
             at("segmenter"),
             "learn-segmenter",
             {**text, **merges},
-            sections["learn_segmenter"],
+            {**system.segmenter.learning, **sections["learn_segmenter"]},
             segmenter=kind,
         )
         where = f"{self.where}: learn_segmenter"

@@ -42,10 +42,16 @@ class Kind:
     """What the class must be told besides."""
 
 
+_LANGUAGES = ("source_language", "target_language")
+
 KINDS = {
     "bpe": Kind("merges", ("merge_limit",)),
     "bytes": Kind("merges", ("merge_limit",), keywords={"units": "bytes"}),
     "words": Kind("nothing"),
+    "char-ngram": Kind("words", ("ngram", "shortlist", "source_shortlist", "target_shortlist")),
+    "compound": Kind("words", (*_LANGUAGES, "min_length", "min_count")),
+    "morfessor": Kind("words", ("dampening", "corpus_weight", "min_count", "seed")),
+    "hyphenation": Kind("words", _LANGUAGES),
 }
 
 
@@ -84,6 +90,39 @@ class LearnSegmenterOptions(JobOptions):
     merge_limit: int | None = option(
         None, help="bpe, bytes: use the first so many merges only", at_least=0
     )
+    ngram: int | None = option(None, help="char-ngram: characters a piece (2)", at_least=1)
+    shortlist: int | None = option(
+        None, help="char-ngram: leave so many most frequent words whole (0)", at_least=0
+    )
+    source_shortlist: int | None = option(
+        None, help="char-ngram: the same for the source side alone", at_least=0
+    )
+    target_shortlist: int | None = option(
+        None, help="char-ngram: the same for the target side alone", at_least=0
+    )
+    source_language: str | None = option(
+        None, help="compound, hyphenation: code such as en (the language of the corpus)"
+    )
+    target_language: str | None = option(
+        None, help="compound, hyphenation: code such as de (the language of the corpus)"
+    )
+    min_length: int | None = option(
+        None, help="compound: characters that a part has at least (3)", at_least=1
+    )
+    min_count: int | None = option(
+        None,
+        help="compound: occurrences that a part has at least; morfessor: rarer words are not "
+        "learnt from (1)",
+        at_least=1,
+    )
+    dampening: Literal["types", "log", "tokens"] | None = option(
+        None,
+        help="morfessor: what a word's count is to it: 1, its binary logarithm, itself (types)",
+    )
+    corpus_weight: float | None = option(
+        None, help="morfessor: the higher, the fewer cuts (1.0)", at_least=0
+    )
+    seed: int | None = option(None, help="morfessor: of the order of words in an epoch (1)")
     joint_vocabulary: Literal["auto", "yes", "no"] = option(
         "auto", help="one vocabulary for both sides; auto: if they have one segmenter"
     )

@@ -9,6 +9,7 @@ import yaml
 from rareword.pipelines import experiment, learn_segmenter
 from rareword.pipelines.experiment import SEGMENTERS, Experiment
 from rareword.schemas.errors import RarewordError
+from rareword.transforms.ngrams import PRESETS
 
 CONFIG: dict[str, Any] = {
     "output": "out",
@@ -124,6 +125,19 @@ def test_a_baseline_inherits_the_segmenter_options_that_its_kind_has(tmp_path: P
         for name in ("segmenter", "baselines/words/segmenter", "baselines/bpe/segmenter")
     }
     assert list(kept.values()) == [(5, 60), (None, 50), (5, 60)]
+
+
+@pytest.mark.parametrize("name", ["c2-50k", "c2-3-500k"])
+def test_the_papers_n_grams_are_those_of_the_presets(tmp_path: Path, name: str) -> None:
+    options = by_name(load(tmp_path, segmenter=name))["segmenter"]
+    preset = PRESETS[name.replace("3-500k", "3/500k")]
+    for side, expected in preset.items():
+        of_side = getattr(options, f"{side}_shortlist")
+        shortlist = options.shortlist if of_side is None else of_side
+        assert {"ngram": options.ngram, "shortlist": shortlist} == expected
+    assert (
+        by_name(load(tmp_path, "learn_segmenter.ngram=3", segmenter=name))["segmenter"].ngram == 3
+    )
 
 
 def test_a_kind_that_learn_segmenter_learns_itself_needs_its_name_only(

@@ -76,6 +76,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+LANGUAGES = {"source_language": "en", "target_language": "de"}
 BOTH = {"source_merges": "{run}/merges-source", "target_merges": "{run}/merges-target"}
 
 
@@ -86,12 +87,16 @@ BOTH = {"source_merges": "{run}/merges-source", "target_merges": "{run}/merges-t
         ("bpe", {"merges": "{run}/merges"}),
         ("bpe", BOTH),
         ("bytes", {"merges": "{run}/merges-bytes"}),
+        ("char-ngram", {"ngram": 2, "source_shortlist": 3, "target_shortlist": 1}),
+        ("compound", LANGUAGES),
+        ("morfessor", {"seed": 3}),
+        ("hyphenation", LANGUAGES),
     ],
 )
 def test_the_number_of_word_shards_changes_no_file(
-    run: Path, tmp_path: Path, kind: str, options: dict[str, str]
+    run: Path, tmp_path: Path, kind: str, options: dict[str, Any]
 ) -> None:
-    given = {name: value.format(run=run) for name, value in options.items()}
+    given = {k: v.format(run=run) if isinstance(v, str) else v for k, v in options.items()}
     one = make(f"{tmp_path}/one", kind, words=f"{run}/words", **given)
     many = make(f"{tmp_path}/many", kind, words=f"{run}/words-7", **given)
     assert one.files == many.files
@@ -408,6 +413,7 @@ def test_a_class_gets_the_options_that_were_given_those_of_a_side_on_their_side(
     [
         ("words", {"pieces": 3}, "--pieces is not for words but for endings, line-endings; leave"),
         ("words", {"joint": True}, "--joint is not for words but for .*endings, line-endings"),
+        ("hyphenation", {"pieces": None}, "hyphenation needs the language of each side: give"),
         ("endings", {"pieces": None}, "--segmenter endings needs --pieces"),
         ("line-endings", {}, "--words is not for line-endings but for "),
         ("line-endings", {"words": None}, "--segmenter line-endings needs --corpus"),
