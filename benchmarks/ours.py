@@ -200,6 +200,8 @@ def _output_digest(name: str, output: str) -> dict[str, Any]:
     if name == "learn-merges":
         return {"rounds": storage.read_json(storage.join(output, "rounds.json"))}
     figures = manifest.read(output, name, "").figures
+    if name == "learn-segmenter":
+        return dict(figures)
     return {"pieces": figures["source_pieces"] + figures["target_pieces"]}
 
 

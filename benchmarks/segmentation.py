@@ -201,7 +201,7 @@ def jobs_table(bench: Bench) -> list[Row]:
     few = cut_text(text.path, min(TEXTBOOK_MB, text.megabytes), Path(bench.file("few.txt")))
     line = cut_text(text.path, 0, Path(bench.file("line.txt")))
     corpus, corpus_few, corpus_line = map(bench.corpus, (text, few, line))
-    words, merges, segmented = map(bench.file, ("words", "merges", "segmented"))
+    words, merges, segmenter = map(bench.file, ("words", "merges", "segmenter"))
 
     def job(
         row: str, name: str, task: str = "run_job", base: str = "", **options: Any
@@ -236,17 +236,17 @@ def jobs_table(bench: Bench) -> list[Row]:
     )  # fmt: skip
     _one_job(bench, text, "count-words", corpus=corpus, output=words)
     _one_job(bench, text, "learn-merges", words=words, output=merges, merges=bench.options.merges)
-    new = {"corpus": corpus, "words": words, "merges": merges}
-    _one_job(bench, text, "segment", **new, output=segmented)
-    base, old = "segment kernel, cold", {"corpus": corpus, "vocabulary": segmented}
+    learning = {"segmenter": "bpe", "words": words, "merges": merges}
+    _one_job(bench, text, "learn-segmenter", **learning, output=segmenter)
+    base, cutting = "segment kernel, cold", {"corpus": corpus, "segmenter": segmenter}
     arguments = {"text": text.path, "codes": f"{merges}/codes.txt"}
     return rows + bench.compete(
         [
             Contestant(base, "segment", arguments, text.megabytes, base),
-            job("segment job", "segment", base=base, **old),
-            job("segment job, one line", "segment", corpus=corpus_line, vocabulary=segmented),
-            job("segment job, new vocabulary", "segment", base=base, **new),
-            job("segment command", "segment", "run_command", base, **old),
+            job("segment job", "segment", base=base, **cutting),
+            job("segment job, one line", "segment", corpus=corpus_line, segmenter=segmenter),
+            job("segment command", "segment", "run_command", base, **cutting),
+            job("learn-segmenter job", "learn-segmenter", **learning),
         ]
     )
 

@@ -116,6 +116,7 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
     segmented = manifests.read(options.segmented, "segment", "--segmented")
     rules = {
         "text": segmented.rules["text"],
+        "segmenter": segmented.rules["segmenter"],
         "vocabulary": vocabularies.read_both(options.segmented).hash,
     }
     handler = TranslatorHandler(

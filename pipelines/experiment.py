@@ -1,7 +1,7 @@
 """An experiment: a config file, checked, and the stages of the whole run that it describes.
 
-    corpus/{train,dev,test}   words   merges   segmented/{train,dev,test}   model
-    translations/test   report   baselines/NAME/{merges,segmented,model,translations}
+    corpus/{train,dev,test}   words   merges   segmenter   segmented/{train,dev,test}   model
+    translations/test   report   baselines/NAME/{merges,segmenter,segmented,model,translations}
 
 Every stage's options are built here, before the first stage starts, so a typing error in the last
 section costs seconds, not the night before it.
@@ -10,9 +10,10 @@ section costs seconds, not the night before it.
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
+from rareword.pipelines import learn_segmenter
 from rareword.pipelines.job import Job
 from rareword.schemas import config, storage
 from rareword.schemas.errors import RarewordError
@@ -22,6 +23,7 @@ SECTIONS = (
     "prepare",
     "count_words",
     "learn_merges",
+    "learn_segmenter",
     "segment",
     "train",
     "decode",
@@ -37,18 +39,35 @@ class Segmenter:
     """What the config calls a segmenter, in the terms of the jobs."""
 
     kind: str
-    """The option of `rareword segment`."""
-    sides: tuple[str, ...]
+    """The option of `rareword learn-segmenter`."""
+    sides: tuple[str, ...] = ()
     """The words that merges are learnt from, one `learn-merges` each."""
-    transliterate: str = "none"
+    merging: Mapping[str, str] = field(default_factory=dict)
+    """Options of `learn-merges`."""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `learn-segmenter`, where the config does not give them."""
 
 
 SEGMENTERS = {
-    "words": Segmenter("words", ()),
+    "words": Segmenter("words"),
     "bpe": Segmenter("bpe", ("source", "target")),
     "bpe-joint": Segmenter("bpe", ("joint",)),
-    "bpe-joint-iso9": Segmenter("bpe", ("joint",), "iso9"),
+    "bpe-joint-iso9": Segmenter("bpe", ("joint",), {"transliterate": "iso9"}),
+    "bytes": Segmenter("bytes", ("joint",), {"units": "bytes"}),
+    "wordpiece": Segmenter("wordpiece"),
+    "unigram": Segmenter("unigram"),
+    "sentencepiece": Segmenter("sentencepiece"),
+    "char-ngram": Segmenter("char-ngram"),
+    "c2-50k": Segmenter("char-ngram", learning={"ngram": 2, "shortlist": 50_000}),
+    "c2-3-500k": Segmenter(
+        "char-ngram",
+        learning={"ngram": 2, "source_shortlist": 300_000, "target_shortlist": 500_000},
+    ),
+    "compound": Segmenter("compound"),
+    "morfessor": Segmenter("morfessor"),
+    "hyphenation": Segmenter("hyphenation"),
 }
+"""A kind that is learnt by `learn-segmenter` itself needs its name only."""
 
 
 @dataclass(frozen=True)
@@ -193,11 +212,18 @@ class _Builder:
                 raise RarewordError(f"{where}: expected keys and values, found {given!r}")
             refuse_unknown(given, ("segmenter", *_OF_A_SYSTEM), where)
             sections = self._sections(given, where)
+            segmenter = self._segmenter(given.get("segmenter", baseline), f"baselines.{baseline}")
+            inherited = dict(self.sections)
+            inherited["learn_segmenter"] = {  # but for options of other kinds
+                key: value
+                for key, value in inherited["learn_segmenter"].items()
+                if learn_segmenter.belongs(key, segmenter.kind)
+            }
             yield _System(
                 str(baseline),
-                self._segmenter(given.get("segmenter", baseline), f"baselines.{baseline}"),
+                segmenter,
                 f"baselines/{baseline}",
-                {key: {**self.sections[key], **sections[key]} for key in SECTIONS},
+                {key: {**inherited[key], **sections[key]} for key in SECTIONS},
             )
 
     def _segmenter(self, name: Any, key: str) -> Segmenter:
@@ -216,8 +242,8 @@ class _Builder:
         given: Mapping[str, Any] | None = None,
         needs: tuple[str, ...] = (),
         **wired: Any,
-    ) -> None:
-        """Adds a stage.
+    ) -> JobOptions:
+        """Adds a stage; returns its options.
 
         inputs: option -> name of the stage whose directory it gets. given: the user's keys, if not
         just those of the job's section. needs: stages that are read besides the inputs. wired:
@@ -232,8 +258,9 @@ class _Builder:
             if key in wired:
                 raise RarewordError(f"{where}: {key!r} is set by the run itself; leave it out")
         values = {**self.flags, **given, **wired, "output": storage.join(self.output, directory)}
-        options = from_mapping(job.options, values, where)
+        options: JobOptions = from_mapping(job.options, values, where)
         self.stages.append(Stage(directory, job, options, (*inputs.values(), *needs)))
+        return options
 
     def _prepare(self) -> None:
         """The three corpora: development and test data follow the training data's rules."""
@@ -265,6 +292,8 @@ class _Builder:
     def _system(self, system: _System) -> None:
         """From the words to the translations of the test data."""
         at, sections = system.at, system.sections
+        merging: dict[str, Any] = {"units": "characters", "transliterate": "none"}
+        merging |= system.segmenter.merging
         merges = {}
         for side in system.segmenter.sides:
             joint = side == "joint"
@@ -276,29 +305,31 @@ class _Builder:
                 {"words": "words"},
                 sections["learn_merges"],
                 side=side,
-                transliterate=system.segmenter.transliterate,
+                **merging,
             )
-        train = at("segmented/train")
-        self._add(
-            train,
-            "segment",
-            {"corpus": "corpus/train", "words": "words", **merges},
-            sections["segment"],
-            segmenter=system.segmenter.kind,
+        kind = system.segmenter.kind
+        is_raw = learn_segmenter.KINDS[kind].learnt_from == "corpus"
+        text = {"corpus": "corpus/train"} if is_raw else {"words": "words"}
+        options = self._add(
+            at("segmenter"),
+            "learn-segmenter",
+            {**text, **merges},
+            {**system.segmenter.learning, **sections["learn_segmenter"]},
+            segmenter=kind,
         )
-        # Segmenter and vocabulary come from the training data; only how it is run is left to say.
-        how = {k: v for k, v in sections["segment"].items() if k == "kernel_threads"}
-        for split in ("dev", "test"):
+        where = f"{self.where}: learn_segmenter"
+        learn_segmenter.check(cast("Any", options), lambda name: f"{where}.{name}")
+        for split in SPLITS:
             self._add(
                 at(f"segmented/{split}"),
                 "segment",
-                {"corpus": f"corpus/{split}", "vocabulary": train},
-                how,
+                {"corpus": f"corpus/{split}", "segmenter": at("segmenter")},
+                sections["segment"],
             )
         self._add(
             at("model"),
             "train",
-            {"segmented": train, "dev": at("segmented/dev")},
+            {"segmented": at("segmented/train"), "dev": at("segmented/dev")},
             sections["train"],
         )
         self._add(
@@ -329,7 +360,7 @@ class _Builder:
         )
 
 
-_OF_A_SYSTEM = ("learn_merges", "segment", "train", "decode")
+_OF_A_SYSTEM = ("learn_merges", "learn_segmenter", "segment", "train", "decode")
 """Sections that a baseline may set for itself."""
 
 

@@ -5,24 +5,20 @@ differs from subword-nmt on purpose is listed in docs/subword-nmt.md.
 """
 
 import argparse
-import contextlib
 import os
 import random
-import stat
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from rareword.pipelines import streams
+from rareword.pipelines.streams import STANDARD, note, pass_on
 from rareword.schemas.errors import RarewordError
 
 if TYPE_CHECKING:
     from rareword.schemas.merges import Merge
-    from rareword.transforms.plain_text import Block, WordCounts
+    from rareword.transforms.plain_text import WordCounts
 
 PROGRAM = "rareword subword-nmt"
-STANDARD = "-"
-"""As a path: standard input or output, the default."""
-DEVICES = ("/dev/", "/proc/")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,15 +27,7 @@ def run(argv: Sequence[str]) -> int:
     problem = _problem(options)
     if problem:
         options.parser.error(problem)
-    try:
-        options.command(options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Python must not complain at its end either.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
+    return streams.run(lambda: options.command(options))
 
 
 # ---- options ----
@@ -284,68 +272,13 @@ def _threads(options: argparse.Namespace) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# ---- files ----
-
-
-def _is_special(path: str) -> bool:
-    """True for pipes and devices, which can be neither sought in nor replaced."""
-    if path.startswith(DEVICES):  # /dev/fd/3 may well lead to a plain file
-        return True
-    try:
-        return not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path)
-    except (OSError, ValueError):
-        return False
-
-
-@contextlib.contextmanager
-def _read(path: str) -> Iterator["Iterator[Block]"]:
-    """The blocks of a text."""
-    from rareword.schemas import storage
-    from rareword.transforms.plain_text import read_blocks
-
-    if path in (STANDARD, "/dev/stdin"):
-        yield read_blocks(sys.stdin.buffer, "standard input", at_once=True)
-    elif _is_special(path):
-        with open(path, "rb") as stream:
-            yield read_blocks(stream, path, at_once=True)
-    else:
-        with storage.open_text_stream(path) as stream:
-            yield read_blocks(stream, path)
-
-
-@contextlib.contextmanager
-def _write(path: str) -> Iterator[BinaryIO]:
-    """A file that appears when all of it is written; or standard output."""
-    from rareword.schemas import storage
-
-    if path in (STANDARD, "/dev/stdout"):
-        try:
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise RarewordError(f"cannot write standard output: {error}") from error
-    elif _is_special(path):
-        with open(path, "wb") as stream:
-            yield cast("BinaryIO", stream)
-    else:
-        # A link stays one: the file it leads to is replaced.
-        with storage.write_atomic(os.path.realpath(path) if os.path.islink(path) else path) as out:
-            yield out
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 # ---- commands ----
 
 
 def _learn_bpe(options: argparse.Namespace) -> None:
     from rareword.transforms import plain_text
 
-    with _read(options.input) as blocks:
+    with streams.read(options.input) as blocks:
         if options.dict_input:
             table = plain_text.read_dictionary(blocks)
         else:
@@ -360,12 +293,12 @@ def _learn_joint(options: argparse.Namespace) -> None:
 
     tables = []
     for path in options.input:
-        with _read(path) as blocks:
+        with streams.read(path) as blocks:
             tables.append(plain_text.count_words(blocks, _threads(options)))
     merges = _learn(options, tables)
     renderer = BpeRenderer(Codes((0, 2), merges), options.separator)
     for table, path in zip(tables, options.vocabularies, strict=True):
-        with _write(path) as out:
+        with streams.write(path) as out:
             out.writelines(plain_text.count_pieces(renderer, table).lines())
 
 
@@ -377,19 +310,19 @@ def _learn(options: argparse.Namespace, tables: "list[WordCounts]") -> "list[Mer
     limit = options.symbols
     if options.total_symbols:
         inside, final = plain_text.count_characters(tables)
-        _note(f"Number of word-internal characters: {inside}")
-        _note(f"Number of word-final characters: {final}")
-        _note(f"Reducing number of merge operations by {inside + final}")
+        note(f"Number of word-internal characters: {inside}")
+        note(f"Number of word-final characters: {final}")
+        note(f"Reducing number of merge operations by {inside + final}")
         limit -= inside + final
     merges = plain_text.learn_merges(tables, limit, options.min_frequency)
     if options.verbose:
         for rank, merge in enumerate(merges):
             left, right = (s.text + END_OF_WORD * s.final for s in (merge.left, merge.right))
-            _note(f"pair {rank}: {left} {right} -> {left}{right} (frequency {merge.count})")
+            note(f"pair {rank}: {left} {right} -> {left}{right} (frequency {merge.count})")
     if len(merges) < limit:
         least = max(options.min_frequency, 1)
-        _note(f"no pair has frequency >= {least}. Stopping after {len(merges)} merges")
-    with _write(options.output) as out:
+        note(f"no pair has frequency >= {least}. Stopping after {len(merges)} merges")
+    with streams.write(options.output) as out:
         out.write(to_codes(merges).encode())
     return merges
 
@@ -399,7 +332,7 @@ def _apply_bpe(options: argparse.Namespace) -> None:
     from rareword.transforms import plain_text
     from rareword.transforms.rendering import BpeRenderer
 
-    with _read(options.codes) as blocks:
+    with streams.read(options.codes) as blocks:
         text = "".join(block.decode() for block in blocks)
     if not text:
         raise RarewordError(
@@ -408,11 +341,11 @@ def _apply_bpe(options: argparse.Namespace) -> None:
     version, merges = from_codes(text, options.codes)
     vocabulary = None
     if options.vocabulary is not None:
-        with _read(options.vocabulary) as blocks:
+        with streams.read(options.vocabulary) as blocks:
             vocabulary = plain_text.read_vocabulary(blocks, options.vocabulary_threshold)
     glossaries = list(options.glossaries)
     if options.glossaries_file is not None:
-        with _read(options.glossaries_file) as blocks:
+        with streams.read(options.glossaries_file) as blocks:
             glossaries += plain_text.read_words(blocks)
     renderer = BpeRenderer(
         Codes(version, merges if options.merges == -1 else merges[: options.merges]),
@@ -423,8 +356,8 @@ def _apply_bpe(options: argparse.Namespace) -> None:
     seed = options.seed
     if options.dropout and seed is None:
         seed = random.SystemRandom().getrandbits(32)
-        _note(f"dropout: --seed {seed}")
-    with _read(options.input) as blocks, _write(options.output) as out:
+        note(f"dropout: --seed {seed}")
+    with streams.read(options.input) as blocks, streams.write(options.output) as out:
         for block in blocks:
             try:
                 parts = renderer.render(
@@ -436,15 +369,15 @@ def _apply_bpe(options: argparse.Namespace) -> None:
                 )
             except ValueError as error:
                 raise block.not_utf8(error) from error
-            _pass_on(parts, out, block)
+            pass_on(parts, out, block)
 
 
 def _get_vocab(options: argparse.Namespace) -> None:
     from rareword.transforms import plain_text
 
-    with _read(options.input) as blocks:
+    with streams.read(options.input) as blocks:
         table = plain_text.count_words(blocks, _threads(options))
-    with _write(options.output) as out:
+    with streams.write(options.output) as out:
         out.writelines(table.lines())
 
 
@@ -452,18 +385,11 @@ def _segment_ngrams(options: argparse.Namespace) -> None:
     from rareword.transforms import plain_text
     from rareword.transforms.rendering import NgramRenderer
 
-    with _read(options.vocab) as blocks:
+    with streams.read(options.vocab) as blocks:
         words, skipped = plain_text.read_shortlist(blocks, options.shortlist)
     if skipped:
-        _note(f"{options.vocab}: {skipped} lines that are not a word and its count were skipped")
+        note(f"{options.vocab}: {skipped} lines that are not a word and its count were skipped")
     renderer = NgramRenderer(words, options.n, options.separator)
-    with _read(options.input) as blocks, _write(options.output) as out:
+    with streams.read(options.input) as blocks, streams.write(options.output) as out:
         for block in blocks:
-            _pass_on([renderer.render(block.decode()).encode()], out, block)
-
-
-def _pass_on(parts: Sequence[bytes], out: BinaryIO, block: Any) -> None:
-    """Writes a block's result; what came through a pipe goes on at once."""
-    out.writelines(parts)
-    if len(block.text) < 1 << 20:
-        out.flush()
+            pass_on([renderer.render(block.decode()).encode()], out, block)

@@ -189,7 +189,7 @@ SOURCE_NAME, TARGET_NAME = "vocabulary-source.parquet", "vocabulary-target.parqu
 
 
 def read_both(directory: str) -> Vocabularies:
-    """The vocabularies of a `segmented` or `model` directory."""
+    """The vocabularies of a `segmenter`, `segmented` or `model` directory."""
     return Vocabularies(
         read(storage.join(directory, SOURCE_NAME)), read(storage.join(directory, TARGET_NAME))
     )

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rareword.pipelines import cli, subword_nmt
+from rareword.pipelines import cli, segment_text, subword_nmt
 from rareword.schemas import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,8 +130,11 @@ def flags_of(job: str, command: str) -> set[str]:
     if job == "subword-nmt":
         (commands,) = subword_nmt.argument_parser()._subparsers._group_actions
         return set(commands.choices[command]._option_string_actions)
-    module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
-    known = options.flags(module.JOB.options)
+    if job == "segment-text":
+        known = options.flags(segment_text.SegmentTextOptions)
+    else:
+        module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
+        known = options.flags(module.JOB.options)
     return {*known, *(flag.replace("--", "--no-", 1) for flag in known), "--help"}
 
 

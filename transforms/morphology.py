@@ -151,7 +151,10 @@ class HyphenationSegmenter(CuttingSegmenter):
     ) -> "HyphenationSegmenter":
         """Learns nothing."""
         if not language:
-            raise RarewordError("hyphenation needs a language: give --language, for example de")
+            raise RarewordError(
+                "hyphenation needs the language of each side: give --source-language and "
+                "--target-language, for example de"
+            )
         return cls(language)
 
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:

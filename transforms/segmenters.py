@@ -106,6 +106,15 @@ class Segmenter(Protocol):
         """The segmenter that `save` wrote."""
 
 
+class RawSegmenter(Segmenter, Protocol):
+    """Cuts raw text: spaces are part of the pieces, none of which is final, so words do not tell
+    what pieces there are."""
+
+    def count_lines(self, lines: pa.Array) -> pa.Table:
+        """How often each piece occurs in lines: a COUNTED table. It takes the place of
+        `count_pieces`."""
+
+
 class CuttingSegmenter:
     """Base of segmenters that cut word by word: a subclass gives `cut`, `settings` and the files.
 

@@ -1,10 +1,10 @@
-"""The segment job's steps: the vocabulary from the word table, then shard by shard the corpus."""
+"""The vocabulary of a segmenter from a word table; and, shard by shard, a corpus in its ids."""
 
 import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
@@ -30,7 +30,14 @@ from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import _kernels, segmenters
 from rareword.transforms.elements import MergeTablesCombineFn
 from rareword.transforms.parts import KeyedTable, one_chunk
-from rareword.transforms.segmenters import COUNTED, PIECE_COUNTS, Encoded, Encoder, VocabularyRules
+from rareword.transforms.segmenters import (
+    COUNTED,
+    PIECE_COUNTS,
+    Encoded,
+    Encoder,
+    RawSegmenter,
+    VocabularyRules,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +62,22 @@ def _segmenters(place: SegmenterPlace) -> dict[Side, segmenters.Segmenter]:
 
 @dataclasses.dataclass(eq=False)
 class BuildVocabulary(beam.PTransform):
-    """URLs of word shards -> the hash of the vocabularies that it writes below `directory`."""
+    """URLs of word shards, or of corpus shards for raw text -> one BuiltVocabulary; the
+    vocabularies are written below `directory`. `segmenter` is one SegmenterPlace, which comes when
+    the segmenter is written."""
 
-    segmenter: SegmenterPlace
+    segmenter: beam.PCollection
     rules: VocabularyRules
     directory: str
+    is_raw: bool
+    """The segmenter cuts whole lines: its pieces are counted in the corpus."""
 
     def expand(self, urls: beam.PCollection) -> beam.PCollection:
+        place = AsSingleton(self.segmenter)
         counts = (
             urls
             | "CountPieces"
-            >> beam.FlatMap(_count_pieces, self.segmenter).with_output_types(KeyedTable)
+            >> beam.FlatMap(_count_pieces, place, self.is_raw).with_output_types(KeyedTable)
             | "SumPieces"
             >> beam.CombinePerKey(MergeTablesCombineFn(sum_pieces)).with_output_types(KeyedTable)
         )
@@ -74,17 +86,38 @@ class BuildVocabulary(beam.PTransform):
             | "Tick" >> beam.Create([0])
             | "WriteVocabulary"
             >> beam.Map(
-                _write_vocabularies, self.segmenter, self.rules, self.directory, AsIter(counts)
-            ).with_output_types(str)
+                _write_vocabularies, place, self.rules, self.directory, AsIter(counts)
+            ).with_output_types(BuiltVocabulary)
         )
 
 
-def _count_pieces(url: str, place: SegmenterPlace) -> Iterator[KeyedTable]:
+class BuiltVocabulary(NamedTuple):
+    """The hash of written vocabularies, and how many words their counts make up."""
+
+    hash: str
+    source_words: int
+    target_words: int
+
+
+def _count_pieces(url: str, place: SegmenterPlace, is_raw: bool) -> Iterator[KeyedTable]:
     """One table a row group, all under one key: pieces are few."""
     both = _segmenters(place)
+    if is_raw:
+        for group in iterate_row_groups(url, CORPUS, list(SIDES)):
+            yield 0, _count_pieces_of_lines(group, both)
+        return
     for group in iterate_row_groups(url, WORDS):
         words = one_chunk(group["word"])
         yield 0, count_pieces(words, {s: group[f"{s}_count"].to_numpy() for s in SIDES}, both)
+
+
+def _count_pieces_of_lines(rows: pa.Table, both: dict[Side, segmenters.Segmenter]) -> pa.Table:
+    """The PIECE_COUNTS table of rows of a corpus."""
+    tables = []
+    for side in SIDES:
+        lines = pc.fill_null(one_chunk(rows[side]), "")
+        tables.append(_of_side(cast("RawSegmenter", both[side]).count_lines(lines), side))
+    return sum_pieces(tables)
 
 
 def count_pieces(
@@ -133,14 +166,16 @@ def _write_vocabularies(
     rules: VocabularyRules,
     directory: str,
     counts: Iterable[KeyedTable],
-) -> str:
+) -> BuiltVocabulary:
     used = _segmenters(place)
     table = pa.concat_tables([PIECE_COUNTS.empty_table(), *(table for _, table in counts)])
     table = with_possible_pieces(table, used)
     spells = all(segmenter.spells for segmenter in used.values())
     both = segmenters.build_vocabularies(table, rules, spells)
     vocabularies.write_both(both, directory)
-    return both.hash
+    ends = table.filter(table["final"])  # a word has one
+    words = (pc.sum(ends[f"{side}_count"]).as_py() or 0 for side in SIDES)
+    return BuiltVocabulary(both.hash, *words)
 
 
 # ---- corpus ----
@@ -159,13 +194,12 @@ class SegmentShards(beam.PTransform):
     """(shard number, URL) of corpus shards -> one SegmentedShard each.
 
     Shards map one to one and are streamed row group by row group: no shuffle, bounded memory, and
-    a repeated bundle writes the same file again. `vocabulary` is one element, the hash of the
-    vocabularies below `vocabulary_directory`; it comes when they are written.
+    a repeated bundle writes the same file again.
     """
 
     segmenter: SegmenterPlace
-    vocabulary: beam.PCollection
-    vocabulary_directory: str
+    vocabulary: str
+    """Hash of the vocabularies that lie with the segmenter."""
     directory: str
     shards: int
     kernel_threads: int
@@ -174,11 +208,11 @@ class SegmentShards(beam.PTransform):
         return shards | "SegmentShard" >> beam.Map(
             _segment_shard,
             self.segmenter,
-            self.vocabulary_directory,
+            self.segmenter.directory,
             self.directory,
             self.shards,
             self.kernel_threads,
-            AsSingleton(self.vocabulary),
+            self.vocabulary,
         ).with_output_types(SegmentedShard)
 
 

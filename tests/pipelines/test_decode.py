@@ -153,7 +153,11 @@ def test_the_job_writes_what_search_finds(tmp_path: Path, model: Path) -> None:
             for h, (_, source) in zip(best, rows, strict=True)
         ),
     }
-    assert manifest.rules == {"text": TEXT, "vocabulary": vocabulary().hash}
+    assert manifest.rules == {
+        "text": TEXT,
+        "segmenter": {"kind": "bpe-joint"},
+        "vocabulary": vocabulary().hash,
+    }
 
 
 def test_batch_size_and_shard_count_change_no_translation(tmp_path: Path, model: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rareword.pipelines import experiment
+from rareword.pipelines import experiment, learn_segmenter
 from rareword.pipelines.experiment import SEGMENTERS, Experiment
 from rareword.schemas.errors import RarewordError
+from rareword.transforms.ngrams import PRESETS
 
 CONFIG: dict[str, Any] = {
     "output": "out",
@@ -44,6 +45,7 @@ def test_the_stages_come_in_the_order_of_the_work(tmp_path: Path) -> None:
         ("corpus/test", "prepare"),
         ("words", "count-words"),
         ("merges", "learn-merges"),
+        ("segmenter", "learn-segmenter"),
         ("segmented/train", "segment"),
         ("segmented/dev", "segment"),
         ("segmented/test", "segment"),
@@ -92,10 +94,67 @@ def test_development_and_test_data_follow_the_training_rules_and_lose_no_row(
 def test_separate_bpe_learns_merges_for_each_side(tmp_path: Path) -> None:
     found = by_name(load(tmp_path, segmenter="bpe"))
     assert (found["merges-source"].side, found["merges-target"].side) == ("source", "target")
-    segment = found["segmented/train"]
-    assert segment.merges is None
-    assert segment.source_merges == "out/merges-source"
-    assert segment.target_merges == "out/merges-target"
+    segmenter = found["segmenter"]
+    assert segmenter.merges is None
+    assert segmenter.source_merges == "out/merges-source"
+    assert segmenter.target_merges == "out/merges-target"
+
+
+def test_merges_of_bytes_are_learnt_for_bytes(tmp_path: Path) -> None:
+    found = by_name(load(tmp_path, segmenter="bytes", baselines=["bpe"]))
+    assert (found["merges"].side, found["merges"].units) == ("joint", "bytes")
+    assert (found["segmenter"].segmenter, found["segmenter"].merges) == ("bytes", "out/merges")
+    assert found["baselines/bpe/merges-source"].units == "characters"
+
+
+def test_all_data_are_cut_by_one_segmenter(tmp_path: Path) -> None:
+    found = by_name(load(tmp_path, segment={"kernel_threads": 2}, baselines=["words"]))
+    for split in experiment.SPLITS:
+        assert found[f"segmented/{split}"].segmenter == "out/segmenter"
+        assert found[f"segmented/{split}"].kernel_threads == 2
+        other = found[f"baselines/words/segmented/{split}"]
+        assert other.segmenter == "out/baselines/words/segmenter"
+
+
+def test_a_baseline_inherits_the_segmenter_options_that_its_kind_has(tmp_path: Path) -> None:
+    given = {"merge_limit": 5, "max_vocabulary_size": 60}
+    baselines = {"words": {"learn_segmenter": {"max_vocabulary_size": 50}}, "bpe": None}
+    found = by_name(load(tmp_path, learn_segmenter=given, baselines=baselines))
+    kept = {
+        name: (found[name].merge_limit, found[name].max_vocabulary_size)
+        for name in ("segmenter", "baselines/words/segmenter", "baselines/bpe/segmenter")
+    }
+    assert list(kept.values()) == [(5, 60), (None, 50), (5, 60)]
+
+
+@pytest.mark.parametrize("name", ["c2-50k", "c2-3-500k"])
+def test_the_papers_n_grams_are_those_of_the_presets(tmp_path: Path, name: str) -> None:
+    options = by_name(load(tmp_path, segmenter=name))["segmenter"]
+    preset = PRESETS[name.replace("3-500k", "3/500k")]
+    for side, expected in preset.items():
+        of_side = getattr(options, f"{side}_shortlist")
+        shortlist = options.shortlist if of_side is None else of_side
+        assert {"ngram": options.ngram, "shortlist": shortlist} == expected
+    assert (
+        by_name(load(tmp_path, "learn_segmenter.ngram=3", segmenter=name))["segmenter"].ngram == 3
+    )
+
+
+def test_a_kind_that_learn_segmenter_learns_itself_needs_its_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind, learnt_from in (("affixes", "words"), ("rawest", "corpus")):
+        monkeypatch.setitem(learn_segmenter.KINDS, kind, learn_segmenter.Kind(learnt_from))
+        monkeypatch.setitem(SEGMENTERS, kind, experiment.Segmenter(kind))
+    found = load(
+        tmp_path, segmenter="affixes", baselines=["rawest"], learn_segmenter={"joint": True}
+    )
+    stages = {stage.name: stage for stage in found.stages}
+    assert stages["segmenter"].needs == ("words",)
+    assert stages["segmenter"].options.joint
+    assert stages["baselines/rawest/segmenter"].needs == ("corpus/train",)
+    assert stages["baselines/rawest/segmenter"].options.joint
+    assert not [name for name in stages if "merges" in name]
 
 
 def test_baselines_get_their_own_directories_and_stand_in_the_report(tmp_path: Path) -> None:
@@ -114,10 +173,10 @@ def test_baselines_get_their_own_directories_and_stand_in_the_report(tmp_path: P
 
 
 def test_a_change_wins_over_the_file(tmp_path: Path) -> None:
-    changes = ("train.dropout=0.5", "segment.joint_vocabulary=no", "data.train.limit=7")
+    changes = ("train.dropout=0.5", "learn_segmenter.joint_vocabulary=no", "data.train.limit=7")
     found = by_name(load(tmp_path, *changes))
     assert found["model"].dropout == 0.5
-    assert found["segmented/train"].joint_vocabulary == "no"
+    assert found["segmenter"].joint_vocabulary == "no"
     assert found["corpus/train"].limit == 7
 
 
@@ -143,6 +202,13 @@ def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path)
         ({"train": {"output": "x"}}, ": train: unknown key 'output'"),
         ({"train": {"segmented": "x"}}, ": train: 'segmented' is set by the run itself; leave it"),
         ({"learn_merges": {"side": "joint"}}, ": learn_merges: 'side' is set by the run itself"),
+        ({"learn_segmenter": {"words": "x"}}, ": learn_segmenter: 'words' is set by the run itse"),
+        ({"learn_segmenter": {"joint": True}}, ": learn_segmenter.joint is not for bpe"),
+        (
+            {"segmenter": "words", "learn_segmenter": {"merge_limit": 3}},
+            ": learn_segmenter.merge_limit is not for words but for bpe, bytes; leave it out",
+        ),
+        ({"segment": {"joint_vocabulary": "no"}}, ": segment: unknown key 'joint_vocabulary'"),
         ({"segmenter": "bpe-jiont"}, ": segmenter: unknown key 'bpe-jiont'; did you mean"),
         ({"segmenter": ["bpe"]}, ": segmenter: expected a segmenter, found ['bpe']"),
         ({"output": 3}, ": output: expected text, found 3"),

@@ -317,8 +317,10 @@ def run_jobs(path: str, merges: int = 1000, min_frequency: int = 2, divide: int 
             "--merges", str(merges), "--min-frequency", str(min_frequency),
             "--divide", str(divide), "--max-rounds", "3", "--shards", "3",
             "--parts", "2")  # fmt: skip
-    command("segment", "--quiet", "--corpus", f"{path}/corpus", "--words", f"{path}/words",
-            "--merges", f"{path}/merges", "--output", f"{path}/segmented")  # fmt: skip
+    command("learn-segmenter", "--quiet", "--segmenter", "bpe", "--words", f"{path}/words",
+            "--merges", f"{path}/merges", "--output", f"{path}/segmenter")  # fmt: skip
+    command("segment", "--quiet", "--corpus", f"{path}/corpus",
+            "--segmenter", f"{path}/segmenter", "--output", f"{path}/segmented")  # fmt: skip
 
 
 def counted(path: str) -> dict[str, tuple[int, int]]:

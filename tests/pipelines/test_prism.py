@@ -24,7 +24,7 @@ import pytest
 import sharded
 from babel import Locale
 
-from rareword.pipelines import count_words, job, learn_merges, segment
+from rareword.pipelines import count_words, job, learn_merges, learn_segmenter, segment
 from rareword.schemas import merges as merge_files
 
 JOB_SECONDS = 300
@@ -87,7 +87,7 @@ def expected(tmp_path_factory) -> Path:
     rows = min(map(len, columns))
     source, target = (column[:rows] for column in columns)
     oracles.write_corpus(f"{path}/corpus", source, target, shards=5, rows=40)
-    for found in (count_words.JOB, learn_merges.JOB, segment.JOB):
+    for found in (count_words.JOB, learn_merges.JOB, learn_segmenter.JOB, segment.JOB):
         arguments = arguments_of(path)[found.name]
         assert job.run(found, [*arguments, "--output", f"{path}/{found.name}"]) == 0
     return path
@@ -101,9 +101,12 @@ def arguments_of(run: Path) -> dict[str, list[str]]:
             "--quiet", "--words", f"{run}/count-words", "--merges", "300", "--shards", "4",
             "--divide", "3", "--parts", "3", "--max-chunk-symbols", "3000", "--max-rounds", "7",
         ],
-        "segment": [
-            "--quiet", "--corpus", f"{run}/corpus", "--words", f"{run}/count-words",
+        "learn-segmenter": [
+            "--quiet", "--segmenter", "bpe", "--words", f"{run}/count-words",
             "--merges", f"{run}/learn-merges",
+        ],
+        "segment": [
+            "--quiet", "--corpus", f"{run}/corpus", "--segmenter", f"{run}/learn-segmenter",
         ],
     }  # fmt: skip
 
@@ -137,7 +140,7 @@ def worker_pool(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("environment", ["LOOPBACK", "EXTERNAL"])
-@pytest.mark.parametrize("name", ["count-words", "learn-merges", "segment"])
+@pytest.mark.parametrize("name", ["count-words", "learn-merges", "learn-segmenter", "segment"])
 def test_prism_writes_the_bytes_of_fn_api_runner(
     prism, expected, request, tmp_path, name, environment
 ):

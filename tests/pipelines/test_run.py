@@ -78,6 +78,7 @@ def changed_at(output: Path) -> dict[str, int]:
 KILL_WHEN_THERE_IS = (
     "corpus/dev/started.json",
     "merges/started.json",
+    "segmenter/started.json",
     "model/latest.json",
     "translations/test/started.json",
 )
@@ -114,6 +115,7 @@ def test_a_finished_run_is_skipped_as_a_whole(
         "corpus/test",
         "words",
         "merges",
+        "segmenter",
         "segmented/train",
         "segmented/dev",
         "segmented/test",

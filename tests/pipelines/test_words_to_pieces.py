@@ -19,7 +19,8 @@ from babel import Locale
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from rareword.pipelines import count_words, job, learn_merges, prepare, segment
+from rareword.pipelines import count_words, job, learn_merges, learn_segmenter, prepare, segment
+from rareword.schemas import manifest as manifests
 from rareword.schemas import merges as merge_files
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
@@ -53,6 +54,13 @@ def learn(words: str, output: str, **options) -> Manifest:
     )
 
 
+def make_segmenter(**options) -> Manifest:
+    options = {"segmenter": "bpe", **options}
+    return job.execute(
+        learn_segmenter.JOB, learn_segmenter.LearnSegmenterOptions(quiet=True, **options)
+    )
+
+
 def cut(**options) -> Manifest:
     return job.execute(segment.JOB, segment.SegmentOptions(quiet=True, **options))
 
@@ -72,14 +80,14 @@ def rows(manifest: Manifest, schema) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A corpus, its words, joint merges and the segmented corpus."""
+    """A corpus, its words, joint merges, the segmenter and the segmented corpus."""
     path = tmp_path_factory.mktemp("run")
     n = min(len(ENGLISH), len(GERMAN))
     oracles.write_corpus(f"{path}/corpus", ENGLISH[:n], GERMAN[:n], shards=3, rows=70)
     count(f"{path}/corpus", f"{path}/words")
     learn(f"{path}/words", f"{path}/merges")
-    cut(corpus=f"{path}/corpus", words=f"{path}/words", merges=f"{path}/merges",
-        output=f"{path}/segmented")  # fmt: skip
+    make_segmenter(words=f"{path}/words", merges=f"{path}/merges", output=f"{path}/segmenter")
+    cut(corpus=f"{path}/corpus", segmenter=f"{path}/segmenter", output=f"{path}/segmented")
     return path
 
 
@@ -188,9 +196,9 @@ def test_merges_of_bytes_are_those_of_algorithm_1_on_the_bytes(run, tmp_path):
 
     strange = ["Ω 😀 \u0301", *ENGLISH[:5]]
     oracles.write_corpus(f"{tmp_path}/test", strange, strange)
-    cut(corpus=f"{run}/corpus", words=f"{run}/words", segmenter="bytes", merges=f"{tmp_path}/m",
-        output=f"{tmp_path}/train")  # fmt: skip
-    test = cut(corpus=f"{tmp_path}/test", vocabulary=f"{tmp_path}/train", output=f"{tmp_path}/s")
+    make_segmenter(words=f"{run}/words", segmenter="bytes", merges=f"{tmp_path}/m",
+                   output=f"{tmp_path}/bytes")  # fmt: skip
+    test = cut(corpus=f"{tmp_path}/test", segmenter=f"{tmp_path}/bytes", output=f"{tmp_path}/s")
     assert test.figures["source_unknown"] == test.figures["target_unknown"] == 0
     vocabulary = vocabularies.read_both(f"{tmp_path}/s").source
     assert sorted(vocabulary.words(row["source"]) for row in rows(test, SEGMENTED)) == sorted(
@@ -203,11 +211,10 @@ def test_merges_of_bytes_and_of_characters_are_not_taken_for_each_other(run, tmp
     with pytest.raises(
         RarewordError, match=r"--merges: .* was learnt on bytes; use --segmenter bytes"
     ):
-        cut(corpus=f"{run}/corpus", words=f"{run}/words", merges=f"{tmp_path}/m",
-            output=f"{tmp_path}/s")  # fmt: skip
+        make_segmenter(words=f"{run}/words", merges=f"{tmp_path}/m", output=f"{tmp_path}/s")
     with pytest.raises(RarewordError, match="learnt on characters; use --segmenter bpe"):
-        cut(corpus=f"{run}/corpus", words=f"{run}/words", segmenter="bytes",
-            merges=f"{run}/merges", output=f"{tmp_path}/s")  # fmt: skip
+        make_segmenter(words=f"{run}/words", segmenter="bytes", merges=f"{run}/merges",
+                       output=f"{tmp_path}/s")  # fmt: skip
     with pytest.raises(RarewordError, match=r"--continue-from: .* learnt on bytes, not characters"):
         learn(f"{run}/words", f"{tmp_path}/more", continue_from=f"{tmp_path}/m")
     with pytest.raises(RarewordError, match="--transliterate works on characters"):
@@ -274,7 +281,7 @@ def test_text_that_codes_cannot_hold_is_learnt_all_the_same(tmp_path):
 
 
 def test_segmented_text_is_that_of_subword_nmt(run):
-    manifest = cut(corpus=f"{run}/corpus", words=f"{run}/words", merges=f"{run}/merges",
+    manifest = cut(corpus=f"{run}/corpus", segmenter=f"{run}/segmenter",
                    output=f"{run}/segmented")  # fmt: skip
     both = vocabularies.read_both(f"{run}/segmented")
     peer = BPE(io.StringIO((run / "merges" / "codes.txt").read_text(encoding="utf-8")))
@@ -308,8 +315,10 @@ def test_messy_lines_come_back_equal_or_are_rejected_with_a_reason(shared_data, 
     )  # fmt: skip
     count(f"{tmp_path}/corpus", f"{tmp_path}/words")
     learn(f"{tmp_path}/words", f"{tmp_path}/merges", merges=500)
-    manifest = cut(corpus=f"{tmp_path}/corpus", words=f"{tmp_path}/words",
-                   merges=f"{tmp_path}/merges", output=f"{tmp_path}/segmented")  # fmt: skip
+    make_segmenter(words=f"{tmp_path}/words", merges=f"{tmp_path}/merges",
+                   output=f"{tmp_path}/segmenter")  # fmt: skip
+    manifest = cut(corpus=f"{tmp_path}/corpus", segmenter=f"{tmp_path}/segmenter",
+                   output=f"{tmp_path}/segmented")  # fmt: skip
     rejected = [
         row
         for record in corpus.files
@@ -327,9 +336,9 @@ def test_messy_lines_come_back_equal_or_are_rejected_with_a_reason(shared_data, 
         assert restore(corpus.rules["text"], [target]) == [target]
 
 
-def test_a_test_set_takes_segmenter_and_vocabulary_from_training(run, tmp_path):
+def test_a_test_set_is_cut_by_the_segmenter_and_the_vocabulary_of_training(run, tmp_path):
     oracles.write_corpus(f"{tmp_path}/test", ["Unseen ☃ names", ""], ["Neue Namen", "x"], shards=1)
-    manifest = cut(corpus=f"{tmp_path}/test", vocabulary=f"{run}/segmented",
+    manifest = cut(corpus=f"{tmp_path}/test", segmenter=f"{run}/segmenter",
                    output=f"{tmp_path}/segmented")  # fmt: skip
     both = vocabularies.read_both(f"{tmp_path}/segmented")
     assert both.hash == vocabularies.read_both(f"{run}/segmented").hash
@@ -342,8 +351,10 @@ def test_a_test_set_takes_segmenter_and_vocabulary_from_training(run, tmp_path):
 
 @pytest.mark.parametrize("joint", ["auto", "yes"])
 def test_word_level_and_separate_merges(run, tmp_path, joint):
-    words = cut(corpus=f"{run}/corpus", words=f"{run}/words", output=f"{tmp_path}/words",
-                segmenter="words", joint_vocabulary=joint, max_vocabulary_size=50)  # fmt: skip
+    make_segmenter(words=f"{run}/words", output=f"{tmp_path}/by-words", segmenter="words",
+                   joint_vocabulary=joint, max_vocabulary_size=50)  # fmt: skip
+    words = cut(corpus=f"{run}/corpus", segmenter=f"{tmp_path}/by-words",
+                output=f"{tmp_path}/words")  # fmt: skip
     both = vocabularies.read_both(f"{tmp_path}/words")
     assert both.joint == (joint == "yes")
     assert len(both.source) == len(both.target) == 50
@@ -352,8 +363,10 @@ def test_word_level_and_separate_merges(run, tmp_path, joint):
     assert words.figures["source_unknown"] == sum(token not in known for token in tokens)
     for side in ("source", "target"):
         learn(f"{run}/words", f"{tmp_path}/{side}", side=side, merges=60)
-    separate = cut(corpus=f"{run}/corpus", words=f"{run}/words", joint_vocabulary=joint,
+    make_segmenter(words=f"{run}/words", joint_vocabulary=joint,
                    source_merges=f"{tmp_path}/source", target_merges=f"{tmp_path}/target",
+                   output=f"{tmp_path}/by-merges")  # fmt: skip
+    separate = cut(corpus=f"{run}/corpus", segmenter=f"{tmp_path}/by-merges",
                    output=f"{tmp_path}/separate")  # fmt: skip
     peer = BPE(io.StringIO(peers_codes(GERMAN, 60)))
     target = vocabularies.read_both(f"{tmp_path}/separate").target
@@ -382,10 +395,15 @@ def test_iso9_merges_cut_names_alike_and_latin_words_as_in_english(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"merges": None}, "needs --merges, or both"),
-        ({"words": None}, "give --words .* or --vocabulary"),
-        ({"segmenter": "words"}, "takes no merges"),
-        ({"merges": "nowhere"}, "--merges: nowhere does not exist"),
+        ({"segmenter": "nowhere"}, "--segmenter: nowhere does not exist"),
+        (
+            {"segmenter": "{run}/words"},
+            "--segmenter: .* was written by `count-words`, expected `learn-segmenter`",
+        ),
+        (
+            {"segmenter": "{run}/segmented"},
+            "--segmenter: .* was written by `segment`, expected `learn-segmenter`",
+        ),
         (
             {"corpus": "{run}/words"},
             "--corpus: .* was written by `count-words`, expected `prepare`",
@@ -393,10 +411,46 @@ def test_iso9_merges_cut_names_alike_and_latin_words_as_in_english(tmp_path):
     ],
 )
 def test_wrong_inputs_of_segment_are_sentences(run, tmp_path, change, sentence):
-    options = {"corpus": f"{run}/corpus", "words": f"{run}/words", "merges": f"{run}/merges"}
-    options |= {k: v.format(run=run) if isinstance(v, str) else v for k, v in change.items()}
+    options = {"corpus": f"{run}/corpus", "segmenter": f"{run}/segmenter"}
+    options |= {k: v.format(run=run) for k, v in change.items()}
     with pytest.raises(RarewordError, match=sentence):
         cut(output=f"{tmp_path}/out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_of_other_text_rules_is_not_segmented(run, tmp_path):
+    shutil.copytree(f"{run}/corpus", f"{tmp_path}/corpus")
+    other = manifests.read(f"{tmp_path}/corpus", "prepare", "--corpus")
+    dataclasses.replace(other, rules={"text": {"truecase": "moses"}}).write(f"{tmp_path}/corpus")
+    with pytest.raises(RarewordError, match=r"--segmenter: .* other rules .* --rules-from"):
+        cut(corpus=f"{tmp_path}/corpus", segmenter=f"{run}/segmenter", output=f"{tmp_path}/out")
+
+
+def test_segmented_data_hold_the_segmenter_and_its_fingerprint(run):
+    made = manifests.read(f"{run}/segmenter", "learn-segmenter", "")
+    data = manifests.read(f"{run}/segmented", "segment", "")
+    assert data.rules["segmenter"] == {**made.rules["segmenter"], "fingerprint": made.content}
+    assert data.rules["vocabulary"] == made.rules["vocabulary"]
+    assert data.files == made.files
+    for record in made.files:
+        copy = (run / "segmented" / record.name).read_bytes()
+        assert copy == (run / "segmenter" / record.name).read_bytes()
+
+
+def test_a_segmenter_that_was_changed_on_disk_is_not_copied(run, tmp_path):
+    shutil.copytree(f"{run}/segmenter", f"{tmp_path}/segmenter")
+    merges = tmp_path / "segmenter" / "merges-both.parquet"
+    table = pq.read_table(merges)
+    flipped = pa.array([1 - 2 * (i % 2) + i for i in range(table.num_rows)], pa.int32())
+    pq.write_table(table.set_column(0, "rank", flipped), merges)
+    manifest = tmp_path / "segmenter" / "manifest.json"
+    size = next(f["bytes"] for f in json.loads(manifest.read_text())["files"]
+                if f["name"] == merges.name)  # fmt: skip
+    manifest.write_text(
+        manifest.read_text().replace(f'"bytes": {size}', f'"bytes": {merges.stat().st_size}')
+    )
+    with pytest.raises(RarewordError, match=r"merges-both\.parquet is not the file that its"):
+        cut(corpus=f"{run}/corpus", segmenter=f"{tmp_path}/segmenter", output=f"{tmp_path}/out")
     assert not (tmp_path / "out").exists()
 
 
@@ -404,6 +458,8 @@ def test_jobs_run_on_memory_urls():
     oracles.write_corpus("memory://jobs/corpus", ENGLISH[:50], GERMAN[:50])
     count("memory://jobs/corpus", "memory://jobs/words")
     learn("memory://jobs/words", "memory://jobs/merges", merges=20)
-    manifest = cut(corpus="memory://jobs/corpus", words="memory://jobs/words",
-                   merges="memory://jobs/merges", output="memory://jobs/segmented")  # fmt: skip
+    make_segmenter(words="memory://jobs/words", merges="memory://jobs/merges",
+                   output="memory://jobs/segmenter")  # fmt: skip
+    manifest = cut(corpus="memory://jobs/corpus", segmenter="memory://jobs/segmenter",
+                   output="memory://jobs/segmented")  # fmt: skip
     assert manifest.rows == 50

@@ -148,7 +148,11 @@ def test_hyphenation_is_loaded_by_its_language(tmp_path):
 
 @pytest.mark.parametrize(
     ("language", "says"),
-    [("enx", "near it are en, en_GB, en_US"), ("zz", "there are"), (None, "give --language")],
+    [
+        ("enx", "near it are en, en_GB, en_US"),
+        ("zz", "there are"),
+        (None, "give --source-language"),
+    ],
 )
 def test_a_language_without_patterns_is_a_sentence(language, says):
     with pytest.raises(RarewordError, match=says):
