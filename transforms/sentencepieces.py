@@ -9,7 +9,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,9 @@ class SentencePieceSegmenter:
     """Cuts lines into pieces that hold their spaces; a space is only ever the first character of a
     piece. No piece is final. Every line can be cut, and `Vocabulary.words` gives it back exactly.
     """
+
+    spells: ClassVar[bool] = True
+    """See `segmenters.Segmenter`."""
 
     def __init__(self, model: bytes, name: str = "the model") -> None:
         """`model`: a sentencepiece model with byte fallback. `name` is for errors."""
