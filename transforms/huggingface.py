@@ -1,6 +1,7 @@
-"""Segmenters as the `tokenizer.json` of Hugging Face's tokenizers library (0.20 or later), and back.
+"""Segmenters as `tokenizer.json` of Hugging Face's tokenizers library (0.20 or later).
 
-Everything here is plain data: a segmenter's parts in, a JSON object out, or the other way round.
+Everything here is plain data: a segmenter's parts in, a JSON object out. `from_huggingface.py` is
+the way back.
 Words are split at U+0020 and nowhere else. Special pieces are not listed among the added tokens:
 the library would cut their names out of ordinary text.
 
@@ -9,14 +10,14 @@ we have a flag; the suffix of characters is `</w>`. Bytes are written in the alp
 which U+0020 is `Ġ`; no word holds that byte, so `Ġ` is the suffix of bytes, and decoding gives the
 space between two words.
 
-What the library's BPE does otherwise than ours is refused:
+What the library's BPE does otherwise than ours is refused, on both ways:
 
 * Ours merges a pair in all its places before it looks for the next one, theirs one place at a time.
   Both come to the same if no merge uses a symbol that a later merge makes.
 * Every symbol that merges make needs an id of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rareword.schemas.errors import RarewordError
@@ -99,9 +100,9 @@ def check_order(merges: Sequence[Merge], where: str) -> None:
         user = used_by.get(merge.result)
         if user is not None:
             raise RarewordError(
-                f"{where}: the merge {shown(user)} stands before {shown(merge)}, which makes a part "
-                "of it; tokenizers applies such merges in another order than rareword. Learnt "
-                "merges never have it; were two lists joined, learn one from both texts instead"
+                f"{where}: the merge {shown(user)} stands before {shown(merge)}, which makes a "
+                "part of it; tokenizers applies such merges in another order than rareword. Merges "
+                "as they were learnt are never so; learn one list instead of joining two"
             )
         used_by.setdefault(merge.left, merge)
         used_by.setdefault(merge.right, merge)
@@ -223,8 +224,9 @@ def from_wordpiece(
     """WordPiece of pieces that begin a word and of those that go on in it (`##`), ids in this order
     after the special pieces. Words of more than `max_characters` are `<unk>`.
 
-    The library makes a whole word `<unk>` if a part of it is unknown, and reads the name of a
-    special piece at the start of a word as that piece; otherwise the pieces are ours.
+    The library makes a whole word `<unk>` if a part of it is unknown. At the start of a word it
+    reads the name of a special piece, or `##` and a piece that goes on, as that piece. Otherwise
+    the pieces are ours.
     Raises RarewordError naming a piece that would be taken for another.
     """
     ids = {special.text: i for i, special in enumerate(SPECIALS)}
@@ -291,18 +293,21 @@ def from_unigram(pieces: Sequence[tuple[str, float]], word_start: str = "") -> d
     }
     if not word_start:
         return _tokenizer(model, {"type": "Fuse"})
-    # Metaspace would leave out the mark before a word that itself begins with it.
-    marks = {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "Prepend", "prepend": " "},
-            {"type": "Replace", "pattern": {"Regex": " +(?=[^ ])"}, "content": " " + word_start},
-        ],
-    }
     decoder = {
         "type": "Metaspace",
         "replacement": word_start,
         "prepend_scheme": "always",
         "split": False,
     }
-    return _tokenizer(model, decoder, normalizer=marks)
+    return _tokenizer(model, decoder, normalizer=word_marks(word_start))
+
+
+def word_marks(word_start: str) -> dict[str, Any]:
+    """Puts the mark before each word. (Metaspace does not, if the word itself begins with it.)"""
+    return {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": " "},
+            {"type": "Replace", "pattern": {"Regex": " +(?=[^ ])"}, "content": " " + word_start},
+        ],
+    }
