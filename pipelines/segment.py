@@ -30,8 +30,10 @@ class SegmentOptions(JobOptions):
 def _inputs(options: SegmentOptions) -> tuple[Manifest, Manifest]:
     """The manifests of corpus and segmenter; the same text rules must hold."""
     corpus = manifests.read(options.corpus, "prepare", "--corpus")
-    segmenter = manifests.read(options.segmenter, "learn-segmenter", "--segmenter")
-    if corpus.rules["text"] != segmenter.rules["text"]:
+    jobs = ("learn-segmenter", "import-segmenter")
+    segmenter = manifests.read(options.segmenter, jobs, "--segmenter")
+    # Of the text that an imported one was learnt on nothing is known.
+    if segmenter.rules.get("text", corpus.rules["text"]) != corpus.rules["text"]:
         raise RarewordError(
             f"--segmenter: {options.segmenter} was learnt on text that was prepared by other rules "
             f"than {options.corpus}; prepare the corpus with --rules-from the training corpus"

@@ -44,7 +44,8 @@ def segment_text(options: SegmentTextOptions) -> None:
     from rareword.transforms import segmenters
     from rareword.transforms.segment_text import TextSegmenter, restore_ids, restore_pieces
 
-    manifest = manifests.read(options.segmenter, ("learn-segmenter", "segment"), "--segmenter")
+    jobs = ("learn-segmenter", "import-segmenter", "segment")
+    manifest = manifests.read(options.segmenter, jobs, "--segmenter")
     vocabulary = getattr(vocabularies.read_both(options.segmenter), options.side)
     cutter = None
     work: Callable[[Block], bytes]

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rareword.pipelines import cli, segment_text, subword_nmt
+from rareword.pipelines import cli, export_segmenter, segment_text, subword_nmt
 from rareword.schemas import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,6 +132,8 @@ def flags_of(job: str, command: str) -> set[str]:
         return set(commands.choices[command]._option_string_actions)
     if job == "segment-text":
         known = options.flags(segment_text.SegmentTextOptions)
+    elif job == "export-segmenter":
+        known = options.flags(export_segmenter.ExportSegmenterOptions)
     else:
         module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
         known = options.flags(module.JOB.options)
