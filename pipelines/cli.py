@@ -18,7 +18,7 @@ JOBS = {
     "count-words": "corpus -> words: each word with its counts on both sides",
     "learn-merges": "words -> merges: byte-pair merges, exact, in shards",
     "learn-segmenter": "words, merges -> segmenter: what cuts words into pieces, and vocabularies",
-    "import-segmenter": "codes of subword-nmt or fastBPE, tokenizer.json ... -> segmenter",
+    "import-segmenter": "codes of subword-nmt or fastBPE, models of others -> segmenter",
     "export-segmenter": "segmenter of one side -> tokenizer.json of Hugging Face",
     "segment": "corpus and segmenter -> segmented: piece ids, statistics",
     "train": "segmented -> model: attentional encoder-decoder, on one or many devices",

@@ -75,4 +75,9 @@ def tokenizer(kind: str, segmenter: "Segmenter", vocabulary: Vocabulary) -> dict
                     "tokenizer.json; export one without it"
                 )
         return huggingface.from_bpe(segmenter.merges, vocabulary, segmenter.units == "bytes")
+    found: Any = segmenter
+    if kind == "wordpiece":
+        return huggingface.from_wordpiece(found.initial, found.inside, found.max_word_length)
+    if kind == "unigram":
+        return huggingface.from_unigram(list(found.log_probabilities.items()))
     raise RarewordError(f"a segmenter of kind {kind!r} has no counterpart in tokenizer.json")

@@ -123,6 +123,11 @@ def _read(options: ImportSegmenterOptions) -> "dict[Side, Imported]":
             f"--vocabulary is for codes of subword-nmt and fastBPE; {next(iter(files.values()))} "
             "has its own"
         )
+    if kinds[0] == "sentencepiece" and options.words is not None:
+        raise RarewordError(
+            "--words: pieces of raw text hold spaces and cannot be counted in words; leave it out, "
+            "the model brings its vocabulary"
+        )
     return both
 
 
@@ -243,8 +248,8 @@ def _finish(
 
 JOB = job.Job(
     name="import-segmenter",
-    description="Makes a segmenter of codes of subword-nmt or fastBPE, or of tokenizer.json of\n"
-    "Hugging Face. `segment` and `segment-text` cut any text by it.",
+    description="Makes a segmenter of codes of subword-nmt or fastBPE, a sentencepiece model, or\n"
+    "tokenizer.json of Hugging Face. `segment` and `segment-text` cut any text by it.",
     options=ImportSegmenterOptions,
     plan=plan,
     work=work,

@@ -12,11 +12,9 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import SPECIALS
 from rareword.transforms.huggingface import (
-    WORD_START,
     applicable,
     check_order,
     from_letters,
-    word_marks,
 )
 
 
@@ -35,14 +33,6 @@ class WordPieceParts(NamedTuple):
     initial: list[str]
     continuing: list[str]
     max_characters: int
-
-
-class UnigramParts(NamedTuple):
-    """Pieces with their log-probabilities, in the order of their ids, and what is put before each
-    word."""
-
-    pieces: list[tuple[str, float]]
-    word_start: str
 
 
 class _File:
@@ -118,7 +108,7 @@ def _pattern(step: Mapping[str, Any]) -> str:
     return f" {step['pattern']}" if "pattern" in step else ""
 
 
-def read(value: Any, name: str) -> tuple[BpeParts | WordPieceParts | UnigramParts, list[str]]:
+def read(value: Any, name: str) -> tuple[BpeParts | WordPieceParts, list[str]]:
     """The parts of a tokenizer.json, and sentences on what was left out; `name` is for errors.
 
     Raises RarewordError naming the feature that has no counterpart.
@@ -130,14 +120,17 @@ def read(value: Any, name: str) -> tuple[BpeParts | WordPieceParts | UnigramPart
         raise RarewordError(f"{name} is not a tokenizer.json ({error!r})") from error
 
 
-def _parts(file: _File) -> BpeParts | WordPieceParts | UnigramParts:
+def _parts(file: _File) -> BpeParts | WordPieceParts:
     kind = file.model.get("type", "without a type")
     if kind == "BPE":
         return _to_bpe(file)
     if kind == "WordPiece":
         return _to_wordpiece(file)
     if kind == "Unigram":
-        return _to_unigram(file)
+        raise file.refused(
+            "the model Unigram, with one <unk> for neighbouring unknown characters,",
+            "import the sentencepiece model that it was made of",
+        )
     raise file.refused(f"the model {kind}")
 
 
@@ -257,29 +250,3 @@ def _to_wordpiece(file: _File) -> WordPieceParts:
         [token.removeprefix(prefix) for token in tokens if token.startswith(prefix)],
         file.model["max_input_chars_per_word"],
     )
-
-
-def _to_unigram(file: _File) -> UnigramParts:
-    file.refuse_set(byte_fallback=False)
-    steps = file.after_words()
-    word_start = ""
-    if file.value.get("normalizer") == word_marks(WORD_START):
-        word_start = WORD_START
-    else:
-        file.refuse_normalizer()
-    if steps and steps[0]["type"] == "Metaspace" and not word_start:
-        if steps[0].get("prepend_scheme", "always") != "always":
-            raise file.refused(f"prepend_scheme {steps[0]['prepend_scheme']!r} of Metaspace")
-        word_start, steps = steps[0]["replacement"], steps[1:]
-    file.refuse_steps(steps)
-    unknown = file.model["unk_id"]
-    if unknown is None:
-        raise file.refused("a model without an unknown token (unk_id null)")
-    names = {file.model["vocab"][unknown][0], *file.special, *(piece.text for piece in SPECIALS)}
-    pieces = [(text, float(score)) for text, score in file.model["vocab"] if text not in names]
-    texts = {text for text, _ in pieces}
-    for text in texts:
-        missing = next((character for character in text if character not in texts), None)
-        if missing is not None and text != word_start:
-            raise file.refused(f"the piece {text!r} with {missing!r}, which is no piece itself,")
-    return UnigramParts(pieces, word_start)

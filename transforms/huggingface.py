@@ -27,7 +27,6 @@ from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
 UNKNOWN = SPECIALS[UNK].text
 SPACE_BYTE = "Ġ"
 PREFIX = "##"
-WORD_START = "▁"
 LOW_SCORE = 1000.0
 """How far a special piece's score lies below all others in a unigram model, times the longest."""
 
@@ -299,10 +298,10 @@ def from_unigram(pieces: Sequence[tuple[str, float]], word_start: str = "") -> d
         "prepend_scheme": "always",
         "split": False,
     }
-    return _tokenizer(model, decoder, normalizer=word_marks(word_start))
+    return _tokenizer(model, decoder, normalizer=_word_marks(word_start))
 
 
-def word_marks(word_start: str) -> dict[str, Any]:
+def _word_marks(word_start: str) -> dict[str, Any]:
     """Puts the mark before each word. (Metaspace does not, if the word itself begins with it.)"""
     return {
         "type": "Sequence",

@@ -7,13 +7,13 @@ What would make other pieces than the program itself is refused.
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import END_OF_WORD, Symbol, from_codes
 from rareword.schemas.vocabulary import SEPARATOR, SPECIALS, Vocabulary
-from rareword.transforms import from_huggingface
+from rareword.transforms import from_huggingface, segmenters
 from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.from_huggingface import BpeParts
 from rareword.transforms.segmenters import Segmenter
@@ -44,7 +44,7 @@ def read(url: str, form: Format) -> Imported:
     if form == "auto":
         form = guess(data)
     if form == "sentencepiece":
-        raise RarewordError(f"{url}: not yet")
+        return of_sentencepiece(data, url)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -95,18 +95,19 @@ def of_codes(text: str, name: str, form: Format) -> Imported:
 
 
 def vocabulary_of(
-    pieces: Iterable[Symbol], is_bytes: bool = False, counts: Sequence[int] = ()
+    pieces: Iterable[Symbol], is_bytes: bool | Sequence[bool] = False, counts: Sequence[int] = ()
 ) -> Vocabulary:
     """A vocabulary of these pieces in their order, behind the special ones."""
     symbols = [*SPECIALS, *pieces]
     none = [0] * len(symbols)
-    flags = [False] * len(SPECIALS) + [True] * (len(symbols) - len(SPECIALS)) if is_bytes else ()
+    if isinstance(is_bytes, bool):
+        is_bytes = [is_bytes] * (len(symbols) - len(SPECIALS))
     return Vocabulary(
         [symbol.text for symbol in symbols],
         [symbol.final for symbol in symbols],
         [0] * len(SPECIALS) + list(counts) if counts else none,
         none,
-        flags,
+        [False] * len(SPECIALS) + list(is_bytes) if any(is_bytes) else (),
     )
 
 
@@ -152,4 +153,117 @@ def of_huggingface(text: str, name: str) -> Imported:
             vocabulary_of(parts.pieces, parts.is_bytes),
             notes,
         )
-    raise RarewordError(f"{name}: not yet")
+    made: Any = segmenters.class_of("wordpiece", name)
+    texts = dict.fromkeys([*parts.initial, *parts.continuing])
+    return Imported(
+        "wordpiece",
+        made(parts.initial, parts.continuing, parts.max_characters),
+        vocabulary_of(Symbol(text, final) for text in texts for final in (False, True)),
+        notes,
+    )
+
+
+# ---- sentencepiece ----
+
+
+def of_sentencepiece(data: bytes, name: str) -> Imported:
+    """A model of sentencepiece: of raw text with byte fallback, or a unigram model of words.
+
+    Raises RarewordError naming the setting by which the library changes text before it cuts it.
+    """
+    model = _Model.parse(data, name)
+    for setting, is_set in model.changes.items():
+        if is_set:
+            raise RarewordError(
+                f"{name}: {setting} has no counterpart in rareword, where the pieces of a line "
+                "are the line; learn one with `rareword learn-segmenter --segmenter sentencepiece`"
+            )
+    if model.has_bytes:
+        kind = "sentencepiece"
+    elif model.is_unigram and not model.has_spaces:
+        kind = "unigram"
+    else:
+        raise RarewordError(
+            f"{name}: a model without pieces for bytes (byte_fallback) cannot cut all text, and "
+            "has no counterpart in rareword unless it is a unigram model of words, without spaces"
+        )
+    made: Any = segmenters.class_of(kind, name)
+    segmenter = made(data, name)
+    if kind == "unigram":
+        texts = segmenter.log_probabilities
+        vocabulary = vocabulary_of(Symbol(text, final) for text in texts for final in (False, True))
+    else:
+        pieces = [piece for piece in segmenter.pieces if piece.text]
+        flags = [piece.is_bytes for piece in pieces]
+        vocabulary = vocabulary_of((Symbol(piece.text, False) for piece in pieces), flags)
+    return Imported(kind, segmenter, vocabulary)
+
+
+class _Model(NamedTuple):
+    """What decides whether a sentencepiece model can be used."""
+
+    changes: dict[str, bool]
+    """The settings by which the library changes text before it cuts it."""
+    has_bytes: bool
+    has_spaces: bool
+    is_unigram: bool
+
+    @classmethod
+    def parse(cls, data: bytes, name: str) -> "_Model":
+        """Reads the file; field numbers as in sentencepiece_model.proto. (The library's own reader
+        of it asks for one release of protobuf.)"""
+        try:
+            fields = _fields(data)
+            trainer, normalizer = (_fields(fields.get(n, [b""])[-1]) for n in (2, 3))
+            pieces = [_fields(piece) for piece in fields[1]]
+            texts = [piece[1][-1] for piece in pieces]
+            types = {piece.get(3, [1])[-1] for piece in pieces}
+            rule = normalizer.get(1, [b""])[-1].decode()
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise RarewordError(f"{name} is no sentencepiece model ({error!r})") from error
+        changes = {
+            f"its normalizer {rule}": normalizer.get(2, [b""])[-1] != b"",
+            "add_dummy_prefix (a space before each line)": normalizer.get(3, [1])[-1] != 0,
+            "remove_extra_whitespaces": normalizer.get(4, [1])[-1] != 0,
+            "treat_whitespace_as_suffix": trainer.get(24, [0])[-1] != 0,
+        }
+        space = "\u2581".encode()
+        return cls(
+            changes, 6 in types, any(space in text for text in texts), trainer.get(3, [1])[-1] == 1
+        )
+
+
+def _fields(data: bytes) -> dict[int, list[Any]]:
+    """The fields of a protocol buffer by number: bytes, or an int where it is one.
+
+    Raises IndexError or ValueError if the bytes are none.
+    """
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        number, wire_type = divmod(varint(), 8)
+        value: bytes | int
+        if wire_type == 0:
+            value = varint()
+        elif wire_type in (1, 2, 5):
+            size = varint() if wire_type == 2 else {1: 8, 5: 4}[wire_type]
+            value = data[at : at + size]
+            at += size
+            if at > len(data):
+                raise ValueError("it is cut off")
+        else:
+            raise ValueError(f"field {number} is of no known type")
+        found.setdefault(number, []).append(value)
+    return found

@@ -1,10 +1,13 @@
 """Segmenters from other programs and for them, by the commands."""
 
 import json
+import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import oracles
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from subword_nmt.apply_bpe import BPE
@@ -15,6 +18,7 @@ from rareword.schemas import manifest as manifests
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabulary
+from rareword.transforms import segmenters
 from rareword.transforms.segmenters import WordSegmenter
 
 SOURCE = ["the low lower lowest", "newest and widest", "the the newer", "a lower and wider low"]
@@ -187,3 +191,40 @@ def test_an_imported_segmenter_is_the_same_work_only_with_the_same_file(made, tm
     with pytest.raises(RarewordError, match="input 'file' differs"):
         job.execute(import_segmenter.JOB, options)
     assert np.all([r.bytes > 0 for r in first.files])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("wordpiece", {"min_frequency": 1}), ("unigram", {})]
+)
+def test_exported_wordpiece_and_unigram_models_have_the_pieces_of_the_segmenter(kind, options):
+    if kind not in segmenters.KINDS:
+        pytest.skip(f"this build has no segmenter of kind {kind}")
+    draw = random.Random(3)
+    stems = ["".join(draw.choices("abcdeiou", k=draw.randint(1, 6))) for _ in range(40)]
+    words = [draw.choice(stems) + draw.choice(stems) for _ in range(400)]
+    made: Any = segmenters.class_of(kind, "")
+    segmenter = made.learn(pa.array(words[:300]), np.ones(300, np.int64), pieces=100, **options)
+    value = export_segmenter.tokenizer(kind, segmenter, Vocabulary([], [], [], []))
+    peer = Tokenizer.from_str(json.dumps(value))
+    found = [piece.removeprefix("##") for piece in peer.encode(" ".join(words)).tokens]
+    assert found == [piece for pieces in segmenter.cut(words) for piece in pieces]
+    assert len(found) < sum(map(len, words))
+
+
+@pytest.mark.skipif("sentencepiece" not in segmenters.KINDS, reason="no segmenter of raw text")
+def test_a_model_of_raw_text_is_not_counted_in_words(made, tmp_path, capsys):
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SOURCE), model_prefix=str(tmp_path / "raw"), vocab_size=300,
+        byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=False,
+        remove_extra_whitespaces=False, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    call = ["import-segmenter", "--file", str(tmp_path / "raw.model"), "--output"]
+    assert cli.main([*call, str(tmp_path / "s"), "--words", str(made / "words")]) == 1
+    assert "cannot be counted in words" in capsys.readouterr().err
+    run(*call, tmp_path / "s")
+    both = vocabularies.read_both(str(tmp_path / "s"))
+    assert both.joint
+    assert both.source.is_raw
+    assert both.source.has_bytes

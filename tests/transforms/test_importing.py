@@ -20,7 +20,7 @@ from rareword.schemas import merges as merge_files
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import UNK
-from rareword.transforms import from_huggingface, huggingface, importing
+from rareword.transforms import from_huggingface, huggingface, importing, segmenters
 from rareword.transforms.importing import Imported
 
 REAL_LINES = 10_000
@@ -193,6 +193,7 @@ AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "Removed",
         ("model.byte_fallback", True, "byte_fallback True"),
         ("model.ignore_merges", True, "ignore_merges True"),
         ("model.type", "WordLevel", "the model WordLevel"),
+        ("model.type", "Unigram", "the model Unigram, .* has no counterpart"),
         ("model.unk_token", None, "that characters without a token vanish"),
         ("model.unk_token", "ab", "the unknown token in the merge 'a' 'b'"),
         ("model.vocab", {"a": 0, "b": 0, "ab": 1, "<unk>": 2}, "one id for several tokens"),
@@ -264,44 +265,23 @@ def test_wordpiece_of_tokenizers_gives_its_parts():
             from_huggingface.read(changed(value, path, new), "t.json")
 
 
-@pytest.mark.parametrize("starts", [False, True])
-def test_unigram_of_tokenizers_gives_its_parts(starts):
-    made = Tokenizer(models.Unigram())
+@pytest.mark.skipif("wordpiece" not in segmenters.KINDS, reason="this build has no WordPiece")
+def test_wordpiece_of_tokenizers_has_the_same_pieces_of_known_words():
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=12))
     made.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
-    if starts:
-        steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-        made.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    trainer = trainers.UnigramTrainer(
-        vocab_size=150, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=120, special_tokens=["[UNK]"], show_progress=False
     )
-    made.train_from_iterator(made_up(5), trainer)
-    parts, _ = from_huggingface.read(json.loads(made.to_str()), "t.json")
-    assert parts.word_start == ("▁" if starts else "")
-    value = huggingface.from_unigram(*parts)
-    assert from_huggingface.read(value, "t.json") == (parts, [])
-    again = Tokenizer.from_str(json.dumps(value))
-    for text in made_up(6):
-        assert again.encode(text).tokens == made.encode(text).tokens
-    value = json.loads(made.to_str())
-    for path, new, says in [
-        ("model.byte_fallback", True, "byte_fallback True"),
-        ("model.unk_id", None, "a model without an unknown token"),
-        ("model.vocab", [["<unk>", 0.0], ["ab", -1.0]], "the piece 'ab' with 'a'"),
-        ("normalizer", {"type": "Precompiled"}, "the normalizer Precompiled"),
-        (
-            "pre_tokenizer",
-            {
-                "type": "Sequence",
-                "pretokenizers": [
-                    AT_SPACES,
-                    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
-                ],
-            },
-            "prepend_scheme 'first'",
-        ),
-    ]:
-        with pytest.raises(RarewordError, match=says):
-            from_huggingface.read(changed(value, path, new), "t.json")
+    made.train_from_iterator(made_up(3), trainer)
+    imported = importing.of_huggingface(made.to_str(), "t.json")
+    assert imported.kind == "wordpiece"
+    known = 0
+    for word in " ".join(made_up(4)).split():
+        theirs = made.encode(word).tokens
+        if theirs != ["[UNK]"]:
+            known += 1
+            assert pieces_of(imported, [word]) == [[t.removeprefix("##") for t in theirs]]
+    assert known > 100
 
 
 # ---- merges as lines, vocabularies ----
@@ -374,3 +354,94 @@ def test_vocabulary_files_say_which_pieces_end_a_word(tmp_path):
     ]:
         with pytest.raises(RarewordError, match=says):
             importing.read_vocabulary(write(tmp_path, text))
+
+
+# ---- sentencepiece ----
+
+
+def sentencepiece_model(lines: list[str], **options: object) -> bytes:
+    import sentencepiece
+
+    model = io.BytesIO()
+    plain = {
+        "vocab_size": 500,
+        "hard_vocab_limit": False,
+        "character_coverage": 1.0,
+        "byte_fallback": True,
+        "normalization_rule_name": "identity",
+        "add_dummy_prefix": False,
+        "remove_extra_whitespaces": False,
+        "minloglevel": 2,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for line in lines if line]),
+        model_writer=model,
+        **(plain | options),
+    )
+    return model.getvalue()
+
+
+known = pytest.mark.skipif(
+    "sentencepiece" not in segmenters.KINDS, reason="this build has no segmenter of sentencepiece"
+)
+
+
+@known
+@pytest.mark.parametrize("form", ["auto", "sentencepiece"])
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_models_of_sentencepiece_have_its_pieces(tmp_path, model_type, form):
+    import sentencepiece
+
+    data = sentencepiece_model(made_up(8), model_type=model_type)
+    (tmp_path / "file").write_bytes(data)
+    imported = importing.read(str(tmp_path / "file"), form)
+    assert imported.kind == "sentencepiece"
+    peer = sentencepiece.SentencePieceProcessor(model_proto=data)
+    lines = [*made_up(8), *made_up(9), "a  b ", "日本 <unk>"]
+    for text, ids in zip(lines, ids_of(imported, lines), strict=True):
+        theirs = peer.encode(text, out_type=str)
+        ours = [
+            f"<0x{ord(imported.vocabulary.pieces[i]):02X}>"
+            if imported.vocabulary.is_bytes[i]
+            else imported.vocabulary.pieces[i].replace(" ", "▁")
+            for i in ids
+        ]
+        assert ours == theirs
+        assert imported.vocabulary.words(ids) == text
+
+
+@known
+def test_a_unigram_model_of_words_has_its_pieces():
+    import sentencepiece
+
+    words = [f"{word}\t2" for text in made_up(8) for word in text.split()]
+    data = sentencepiece_model(words, input_format="tsv", byte_fallback=False)
+    imported = importing.of_sentencepiece(data, "file")
+    assert imported.kind == "unigram"
+    peer = sentencepiece.SentencePieceProcessor(model_proto=data)
+    for text, found in zip(made_up(9), pieces_of(imported, made_up(9)), strict=True):
+        assert found == [p for word in text.split() for p in peer.encode(word, out_type=str)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"add_dummy_prefix": True}, "add_dummy_prefix .a space before each line. has no counterp"),
+        ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces has no counterpart"),
+        ({"normalization_rule_name": "nmt_nfkc"}, "its normalizer nmt_nfkc has no counterpart"),
+        ({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix has no counterpart"),
+        ({"byte_fallback": False}, "a model without pieces for bytes"),
+    ],
+)
+def test_models_of_sentencepiece_without_a_counterpart_are_refused(options, says):
+    data = sentencepiece_model(made_up(8), **options)
+    assert importing.guess(data) == "sentencepiece"
+    with pytest.raises(RarewordError, match=says):
+        importing.of_sentencepiece(data, "file")
+
+
+def test_what_is_no_model_of_sentencepiece_is_refused():
+    data = sentencepiece_model(made_up(8))
+    for wrong in (b"\n\xff\xff\xff\0", b"", b"\x0f", data[:-1], b"a b\nab c\n"):
+        with pytest.raises(RarewordError, match="file is no sentencepiece model"):
+            importing.of_sentencepiece(wrong, "file")
