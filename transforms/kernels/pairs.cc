@@ -8,6 +8,8 @@
 namespace rareword {
 namespace {
 
+constexpr int64_t kPositionsPerPair = 50;  // in words of many languages there are 30 to 200
+
 struct CountedPair {
   uint64_t key, hash;
   int64_t count;
@@ -70,6 +72,8 @@ py::tuple count_pairs(const Array<int32_t>& symbols, const Array<int64_t>& offse
   {
     const py::gil_scoped_release release;
     const Blocks blocks(view.words, threads);
+    const int64_t positions = view.offsets[view.words] - view.offsets[0];
+    in_threads(blocks.threads(), [&](int t) { tables[t] = PairTable(positions / kPositionsPerPair); });
     blocks.run([&](int t, int64_t, int64_t begin, int64_t end) {
       auto pairs = sink(tables[t]);
       for (int64_t w = begin; w < end; ++w)

@@ -255,7 +255,13 @@ class alignas(kCacheLine) PairTable {
   struct Slot;
 
  public:
-  PairTable() : slots_(1 << kFirstBits) {}
+  // room: a guess at the number of pairs, which saves growing.
+  explicit PairTable(int64_t room = 0) {
+    int bits = kFirstBits;
+    while (int64_t{1} << bits < 2 * room) ++bits;
+    slots_.resize(size_t{1} << bits);
+    shift_ = 64 - bits;
+  }
 
   int64_t size() const { return static_cast<int64_t>(used_); }
 
