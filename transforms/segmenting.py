@@ -247,10 +247,12 @@ def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) ->
     both = vocabularies.read_both(vocabulary_directory)
     if both.hash != vocabulary:
         raise RarewordError(f"{vocabulary_directory}: the vocabulary changed while it was read")
-    return {
-        side: _Side(_segmenters(place)[side].encoder(words), measured(words))
-        for side, words in zip(SIDES, (both.source, both.target), strict=True)
-    }
+    used = _segmenters(place)
+    source = _Side(used["source"].encoder(both.source), measured(both.source))
+    if used["source"] is used["target"] and both.joint:
+        return {"source": source, "target": source}
+    target = _Side(used["target"].encoder(both.target), measured(both.target))
+    return {"source": source, "target": target}
 
 
 def _segment_shard(
