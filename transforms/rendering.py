@@ -131,6 +131,11 @@ def _glossary(glossaries: Sequence[str]) -> Callable[[str], Parts | None]:
         parts = [(word, False)]
         for pattern in patterns:
             parts = [piece for text, whole in parts for piece in cut(text, whole, pattern)]
+        # What is left of a cut part may be all of another glossary's match.
+        parts = [
+            (text, whole or any(pattern.fullmatch(text) for pattern in patterns))
+            for text, whole in parts
+        ]
         return parts if any(whole for _, whole in parts) else None
 
     return take_apart

@@ -8,6 +8,7 @@ import yaml
 
 from rareword.pipelines import experiment, learn_segmenter
 from rareword.pipelines.experiment import SEGMENTERS, Experiment
+from rareword.pipelines.learn_segmenter import KINDS
 from rareword.schemas.errors import RarewordError
 from rareword.transforms.ngrams import PRESETS
 
@@ -57,9 +58,13 @@ def test_the_stages_come_in_the_order_of_the_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("segmenter", SEGMENTERS)
 def test_every_stage_reads_what_earlier_stages_wrote(tmp_path: Path, segmenter: str) -> None:
-    others = [name for name in SEGMENTERS if name != segmenter]
+    def keys(name: str) -> dict[str, Any]:
+        needed = KINDS[SEGMENTERS[name].kind].needs
+        return {"learn_segmenter": dict.fromkeys(needed, 8000)} if needed else {}
+
+    baselines = {name: keys(name) for name in SEGMENTERS if name != segmenter}
     done: set[str] = set()
-    for stage in load(tmp_path, segmenter=segmenter, baselines=others).stages:
+    for stage in load(tmp_path, segmenter=segmenter, baselines=baselines, **keys(segmenter)).stages:
         assert set(stage.needs) <= done
         assert stage.name not in done
         assert stage.options.output == f"out/{stage.name}"

@@ -239,6 +239,7 @@ def test_an_empty_vocabulary_leaves_characters() -> None:
 PLAIN_GLOSSARIES = ["ab", "c", "[bc]+", "a.", "é", "abc", r"b\w", "^a", "c$"]
 
 
+@example("aa", "bbc", ["[bc]+", "c"], False)
 @given(
     st.text("abcé ", max_size=60), st.text("abcéx \n", max_size=60),
     st.lists(st.sampled_from(PLAIN_GLOSSARIES[:7]), min_size=1, max_size=3), st.booleans(),
