@@ -137,6 +137,8 @@ def test_the_bound_on_the_size_takes_characters_last_and_bytes_never() -> None:
     assert [small.words(ids) for ids in encode(spelled, small, text)] == text
     with pytest.raises(RarewordError, match="514 pieces has no room for the 512 pieces of single"):
         vocabulary_of(spelled, text, max_size=514)
+    with pytest.raises(RarewordError, match="at most 3 pieces has no room beside the 3 special"):
+        vocabulary_of(segmenter, text, max_size=3)
 
 
 SYMBOL = st.tuples(st.text("ab", min_size=1, max_size=3), st.just(False))
@@ -344,6 +346,12 @@ def test_what_entries_mean(entries, word, parts) -> None:
     assert glossary.Glossary(entries).parts(word) == parts
 
 
+def test_a_glossary_takes_time_in_proportion_to_the_word() -> None:
+    word = "ab" * 100_000  # each of so many matches against all others would take hours
+    parts = glossary.Glossary(["a", "re:b"]).parts(word)
+    assert parts == [("a", True), ("b", True)] * 100_000
+
+
 def test_a_glossary_file_has_an_entry_a_line(tmp_path) -> None:
     path = tmp_path / "names.txt"
     path.write_bytes("\ufeffUSA\r\n\n  re:[0-9]+ \n#tag\n\\re:x".encode())
@@ -351,6 +359,7 @@ def test_a_glossary_file_has_an_entry_a_line(tmp_path) -> None:
     for content, message in (
         (b"a\nb c\n", r"names.txt, line 2: glossary entry 'b c' can match nothing"),
         (b"\\\n", r"names.txt, line 1: glossary entry '' can match nothing"),
+        (b"re:\n", r"names.txt, line 1: glossary entry 're:' can match nothing"),
         (b"a\n\nre:(\n", r"names.txt, line 3: glossary '\(' is not a regular expression"),
         (b"a\xff", r"names.txt: byte 1 is not UTF-8"),
     ):
