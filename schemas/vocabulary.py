@@ -211,6 +211,15 @@ class Vocabularies:
         return digest([self.source.hash, self.target.hash])
 
 
+def check_limit(size: int, name: str) -> None:
+    """Raises RarewordError if the option `name`, pieces at most (0: no limit), leaves no piece."""
+    if 0 < size <= len(SPECIALS):
+        raise RarewordError(
+            f"{name}: {size} pieces have no room beside the {len(SPECIALS)} special ones; allow "
+            "more, or 0 for no limit"
+        )
+
+
 SOURCE_NAME, TARGET_NAME = "vocabulary-source.parquet", "vocabulary-target.parquet"
 
 

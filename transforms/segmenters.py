@@ -399,12 +399,7 @@ def _vocabulary(
         pc.or_(pc.greater_equal(table["order"], rules.min_count), pc.greater(table["rank"], 0))
     )
     if rules.max_size:
-        room = rules.max_size - len(SPECIALS)
-        if room < 1:
-            raise RarewordError(
-                f"a vocabulary of at most {rules.max_size} pieces has no room beside the "
-                f"{len(SPECIALS)} special ones; allow more pieces"
-            )
+        room = max(rules.max_size - len(SPECIALS), 0)
         if (needed := pc.sum(pc.equal(table["rank"], 2)).as_py() or 0) > room:
             raise RarewordError(
                 f"a vocabulary of at most {rules.max_size} pieces has no room for the {needed} "

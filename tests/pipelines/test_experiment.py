@@ -234,7 +234,10 @@ def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path)
         ({"data": {**CONFIG["data"], "dev": "dev.en"}}, ": data.dev: expected keys and values"),
         ({"baselines": ["wrods"]}, ": baselines.wrods: unknown key 'wrods'; did you mean 'words'?"),
         ({"baselines": "words"}, ": baselines: expected a list of segmenters"),
-        ({"segmenter": "unigram"}, "my.yaml: learn_segmenter.segmenter unigram needs learn_segmen"),
+        (
+            {"segmenter": "unigram"},
+            ": learn_segmenter.segmenter unigram needs learn_segmenter.pieces",
+        ),
         ({"baselines": ["bpe-joint-iso9"]}, ": baselines.bpe-joint-iso9: a baseline needs a name"),
         ({"baselines": {"a/b": {"segmenter": "bpe"}}}, ": baselines.a/b: a baseline needs a name"),
         ({"baselines": {"words": {"prepare": {}}}}, ": baselines.words: unknown key 'prepare'"),
