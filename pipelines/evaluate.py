@@ -143,7 +143,11 @@ def measure(
         "chrf3": metrics.chrf(system.texts, test.targets, 3)._asdict(),
         "exact_matches": {"count": exact, "share": exact / len(test.ids)},
         "empty_outputs": sum(not text.strip() for text in system.texts),
-        "unknown_pieces": sum(list(shown).count(metrics.UNKNOWN) for shown in system.pieces),
+        "unknown_pieces": sum(
+            piece.removesuffix(vocabularies.SEPARATOR) == metrics.UNKNOWN
+            for shown in system.pieces
+            for piece in shown
+        ),
         "unigrams": {
             name: _figures(matches.within(band, training))
             for name, band in metrics.classes(options.rare_threshold).items()

@@ -317,8 +317,10 @@ class _Builder:
             {**system.segmenter.learning, **sections["learn_segmenter"]},
             segmenter=kind,
         )
-        where = f"{self.where}: learn_segmenter"
-        learn_segmenter.check(cast("Any", options), lambda name: f"{where}.{name}")
+        try:
+            learn_segmenter.check(cast("Any", options), lambda name: f"learn_segmenter.{name}")
+        except RarewordError as error:
+            raise RarewordError(f"{self.where}: {error}") from error
         for split in SPLITS:
             self._add(
                 at(f"segmented/{split}"),

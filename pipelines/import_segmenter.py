@@ -101,6 +101,7 @@ def plan(options: ImportSegmenterOptions) -> Plan:
         )
     else:
         inputs["words"] = manifests.read(options.words, "count-words", "--words").content
+    vocabularies.check_limit(options.max_vocabulary_size, flag("max_vocabulary_size"))
     _read(options)
     return Plan(JOB.name, shaping(options), inputs)
 

@@ -203,6 +203,7 @@ def check(options: LearnSegmenterOptions, label: Callable[[str], str] = flag) ->
             those = [other for other in KINDS if belongs(found.name, other)]
             instead = f" but for {', '.join(those)}" if those else ""
             raise RarewordError(f"{label(found.name)} is not for {kind}{instead}; leave it out")
+    vocabularies.check_limit(options.max_vocabulary_size, label("max_vocabulary_size"))
     text = "corpus" if KINDS[kind].learnt_from == "corpus" else "words"
     for name in (text, *KINDS[kind].needs):
         if getattr(options, name) is None:

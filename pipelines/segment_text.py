@@ -57,7 +57,7 @@ def segment_text(options: SegmentTextOptions) -> None:
     elif options.ids:
         work = functools.partial(restore_ids, vocabulary)
     else:
-        work = restore_pieces
+        work = functools.partial(restore_pieces, vocabulary)
     with streams.read(streams.STANDARD) as blocks, streams.write(streams.STANDARD) as out:
         for block in blocks:
             streams.pass_on([work(block)], out, block)

@@ -41,7 +41,9 @@ class System:
     def words(self) -> Iterator[list[str]]:
         """The words before tokenisation and truecasing were undone."""
         for shown in self.pieces:
-            yield ["".join(word) for word in vocabularies.words_of(shown)]
+            # A piece of raw text may be of spaces alone, or hold one inside.
+            texts = ["".join(word) for word in vocabularies.words_of(shown)]
+            yield [word for text in texts for word in text.split(" ") if word]
 
 
 def read_references(directory: str) -> References:

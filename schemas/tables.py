@@ -33,10 +33,9 @@ class TableSchema:
 
     @property
     def stored(self) -> pa.Schema:
-        """The Arrow schema with name and version in its metadata."""
-        return self.fields.with_metadata(
-            {"rareword.schema": self.name, "rareword.version": str(self.version)}
-        )
+        """The Arrow schema with name and version added to its metadata."""
+        names = {"rareword.schema": self.name, "rareword.version": str(self.version)}
+        return self.fields.with_metadata({**(self.fields.metadata or {}), **names})
 
     def check(self, found: pa.Schema, url: str) -> None:
         """Raises RarewordError naming file, field, expected and found if `found` differs."""

@@ -5,6 +5,7 @@ a zero embedding, as the paper's code does.
 """
 
 import codecs
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +15,21 @@ import pyarrow as pa
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Symbol
-from rareword.schemas.tables import VOCABULARY, ShardRecord, digest, read_table, write_shard
+from rareword.schemas.tables import (
+    VOCABULARY,
+    ShardRecord,
+    digest,
+    open_parquet,
+    read_table,
+    write_shard,
+)
 
 PAD, UNK, EOS = 0, 1, 2
 SPECIALS = (Symbol("<pad>", True), Symbol("<unk>", True), Symbol("</s>", True))
 SEPARATOR = "@@"
 """Shown after a piece that does not end its word; display only, never part of a piece."""
+_ADDS_SPACE = b"rareword.adds_space"
+"""In the metadata of a file's schema: the vocabulary's `adds_space`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,8 @@ class Vocabulary:
     target_counts: Sequence[int]
     is_bytes: Sequence[bool] = ()
     """Whether a character of piece i stands for the byte of its number. Empty: nowhere."""
+    adds_space: bool = False
+    """Raw text: the segmenter puts a space before each line, which is no part of its text."""
 
     @functools.cached_property
     def has_bytes(self) -> bool:
@@ -61,7 +73,9 @@ class Vocabulary:
     def hash(self) -> str:
         """Hex SHA-256 of pieces and flags in id order; counts do not matter."""
         is_bytes = [[bool(flag) for flag in self.is_bytes]] if self.has_bytes else []
-        return digest([list(self.pieces), [bool(final) for final in self.final], *is_bytes])
+        flags = ["adds_space"] if self.adds_space else []
+        final = [bool(final) for final in self.final]
+        return digest([list(self.pieces), final, *is_bytes, *flags])
 
     def id(self, piece: Symbol, is_bytes: bool = False) -> int:
         """The id of a piece, UNK if there is none. Special pieces are not text and not found."""
@@ -114,7 +128,12 @@ class Vocabulary:
             parts.append(text)
             if self.final[i] and not self.is_raw:
                 parts.append(" ")
-        return "".join(parts) if self.is_raw else "".join(parts).strip(" ")
+        text = "".join(parts)
+        return self.without_added_space(text) if self.is_raw else text.strip(" ")
+
+    def without_added_space(self, text: str) -> str:
+        """Raw text without the space that the segmenter put before it."""
+        return text.removeprefix(" ") if self.adds_space else text
 
     def to_table(self) -> pa.Table:
         return pa.table(
@@ -131,7 +150,11 @@ class Vocabulary:
 
     def write(self, directory: str, name: str) -> ShardRecord:
         """Writes the vocabulary as one Parquet file; its record carries no counters."""
-        return write_shard(directory, name, VOCABULARY, [self.to_table()])
+        schema = VOCABULARY
+        if self.adds_space:
+            fields = schema.fields.with_metadata({_ADDS_SPACE: b"yes"})
+            schema = dataclasses.replace(schema, fields=fields)
+        return write_shard(directory, name, schema, [self.to_table()])
 
 
 def words_of(shown: Sequence[str]) -> list[list[str]]:
@@ -154,6 +177,8 @@ def joined(shown: Sequence[str]) -> str:
 def read(url: str) -> Vocabulary:
     """Reads a vocabulary file; ids must be 0, 1, 2, ... and begin with the special pieces."""
     columns = read_table(url, VOCABULARY).to_pydict()
+    with open_parquet(url) as file:
+        adds_space = _ADDS_SPACE in (file.schema_arrow.metadata or {})
     if columns["id"] != list(range(len(columns["id"]))):
         raise RarewordError(f"{url}: ids are not 0, 1, 2, ...; the file was edited")
     n = len(SPECIALS)
@@ -165,6 +190,7 @@ def read(url: str) -> Vocabulary:
         columns["source_count"],
         columns["target_count"],
         columns["bytes"] if any(columns["bytes"]) else (),
+        adds_space,
     )
 
 
@@ -183,6 +209,15 @@ class Vocabularies:
     def hash(self) -> str:
         """Checked wherever ids are handed over: data, checkpoints, translations."""
         return digest([self.source.hash, self.target.hash])
+
+
+def check_limit(size: int, name: str) -> None:
+    """Raises RarewordError if the option `name`, pieces at most (0: no limit), leaves no piece."""
+    if 0 < size <= len(SPECIALS):
+        raise RarewordError(
+            f"{name}: {size} pieces have no room beside the {len(SPECIALS)} special ones; allow "
+            "more, or 0 for no limit"
+        )
 
 
 SOURCE_NAME, TARGET_NAME = "vocabulary-source.parquet", "vocabulary-target.parquet"

@@ -184,7 +184,7 @@ def _chunks(text: str, parts: Sequence[str], limit: int) -> Boundaries | None:
         part = parts[number]
         before: dict[int, _Way] = {}
         for begin in range(size + 1) if number else (0,):
-            costs = _distances(part, text[begin : begin + len(part) + limit])
+            costs = edit_distances(part, text[begin : begin + len(part) + limit])
             best: _Way | None = None
             for length, cost in enumerate(costs):
                 after = ways.get(begin + length)
@@ -204,8 +204,8 @@ def _chunks(text: str, parts: Sequence[str], limit: int) -> Boundaries | None:
     return None if chosen is None or chosen.unclear else chosen.bounds
 
 
-def _distances(part: str, text: str) -> list[int]:
-    """The edit distance of a part to each start of a text, the empty one first."""
+def edit_distances(part: str, text: str) -> list[int]:
+    """The edit distance (Levenshtein's) of a part to each start of a text, the empty one first."""
     row = list(range(len(text) + 1))
     for done, character in enumerate(part, 1):
         diagonal, row[0] = row[0], done

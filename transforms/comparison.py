@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rareword.schemas.tables import Side
 from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import _kernels, rounds, segmenters, transliteration
+from rareword.transforms.boundaries import edit_distances
 from rareword.transforms.bpe import BpeSegmenter, Units
 from rareword.transforms.plain_text import WordCounts
 from rareword.transforms.rounds import PairCounts
@@ -293,12 +294,7 @@ def largest_size(holds: Callable[[int], bool], sizes: Sequence[int]) -> int | No
 
 def edit_distance(a: str, b: str) -> int:
     """Levenshtein's: the fewest insertions, deletions and substitutions that make b of a."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
-    return row[-1]
+    return edit_distances(a, b)[-1]
 
 
 def comparable_name(text: str) -> str:

@@ -63,8 +63,8 @@ class Glossary:
             compiled(entry.removeprefix(REGEX)) for entry in entries if entry.startswith(REGEX)
         ]
         literals = {e.removeprefix("\\") for e in entries if not e.startswith(REGEX)}
-        for text in literals:
-            if not text or " " in text:
+        for text in [*literals, *(entry for entry in entries if entry == REGEX)]:
+            if text in ("", REGEX) or " " in text:
                 raise RarewordError(
                     f"glossary entry {text!r} can match nothing: entries are found inside words, "
                     "which are not empty and hold no space"
@@ -75,10 +75,12 @@ class Glossary:
     def parts(self, word: str) -> Parts | None:
         """The word in parts, none of them empty; None if nothing in it is to stay whole."""
         kept: list[tuple[int, int]] = []
+        taken = bytearray(len(word))
 
         def keep(begin: int, end: int) -> None:
-            if begin < end and all(end <= a or b <= begin for a, b in kept):
+            if begin < end and taken.find(1, begin, end) < 0:
                 kept.append((begin, end))
+                taken[begin:end] = b"\1" * (end - begin)
 
         for text in self._found(word):
             at = word.find(text)
@@ -101,8 +103,9 @@ class Glossary:
         """The literal entries that the word holds, in their order. A glossary may have very many,
         so its entries are looked up by the word's substrings, not tried one by one."""
         found = {
-            word[begin : begin + length]
+            text
             for length in self._lengths
             for begin in range(len(word) - length + 1)
+            if (text := word[begin : begin + length]) in self._literals
         }
-        return sorted(found & self._literals, key=lambda text: (-len(text), text))
+        return sorted(found, key=lambda text: (-len(text), text))

@@ -121,7 +121,6 @@ def _tokenizer(
     model: dict[str, Any],
     decoder: dict[str, Any],
     pre_tokenizers: Sequence[dict[str, Any]] = (),
-    normalizer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     at_spaces = {
         "type": "Split",
@@ -137,7 +136,7 @@ def _tokenizer(
         "truncation": None,
         "padding": None,
         "added_tokens": [],
-        "normalizer": normalizer,
+        "normalizer": None,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": decoder,
@@ -252,9 +251,9 @@ def from_wordpiece(
     return _tokenizer(model, {"type": "WordPiece", "prefix": PREFIX, "cleanup": False})
 
 
-def from_unigram(pieces: Sequence[tuple[str, float]], word_start: str = "") -> dict[str, Any]:
+def from_unigram(pieces: Sequence[tuple[str, float]]) -> dict[str, Any]:
     """A unigram language model of pieces with their log-probabilities, ids in this order after the
-    special pieces. `word_start`: what is put before each word, `▁` or nothing.
+    special pieces.
 
     The library makes one `<unk>` of neighbouring unknown characters, and one special piece of its
     literal name if the pieces lack a character of it; otherwise the pieces are ours.
@@ -263,20 +262,14 @@ def from_unigram(pieces: Sequence[tuple[str, float]], word_start: str = "") -> d
     texts = {text for text, _ in pieces}
     seen = {special.text for special in SPECIALS}
     for text, _ in pieces:
-        body = text.removeprefix(word_start)
         if text in seen:
             raise RarewordError(
                 f"the piece {text!r} is there twice, or has the name of a special piece; it cannot "
                 "be exported"
             )
         seen.add(text)
-        if word_start and word_start in body:
-            raise RarewordError(
-                f"the piece {text!r} holds {word_start} as text, which marks the start of a word; "
-                "it cannot be exported"
-            )
         missing = next((character for character in text if character not in texts), None)
-        if missing is not None and text != word_start:
+        if missing is not None:
             raise RarewordError(
                 f"the piece {text!r} holds {missing!r}, which is no piece itself; tokenizers and "
                 "sentencepiece weigh an unknown character differently then. Learn with all "
@@ -290,23 +283,4 @@ def from_unigram(pieces: Sequence[tuple[str, float]], word_start: str = "") -> d
         "byte_fallback": False,
         "vocab": [*([special.text, low] for special in SPECIALS), *map(list, pieces)],
     }
-    if not word_start:
-        return _tokenizer(model, {"type": "Fuse"})
-    decoder = {
-        "type": "Metaspace",
-        "replacement": word_start,
-        "prepend_scheme": "always",
-        "split": False,
-    }
-    return _tokenizer(model, decoder, normalizer=_word_marks(word_start))
-
-
-def _word_marks(word_start: str) -> dict[str, Any]:
-    """Puts the mark before each word. (Metaspace does not, if the word itself begins with it.)"""
-    return {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "Prepend", "prepend": " "},
-            {"type": "Replace", "pattern": {"Regex": " +(?=[^ ])"}, "content": " " + word_start},
-        ],
-    }
+    return _tokenizer(model, {"type": "Fuse"})

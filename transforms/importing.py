@@ -6,8 +6,8 @@ What would make other pieces than the program itself is refused.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
@@ -17,6 +17,9 @@ from rareword.transforms import from_huggingface, segmenters
 from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.from_huggingface import BpeParts
 from rareword.transforms.segmenters import Segmenter
+
+if TYPE_CHECKING:
+    from rareword.transforms.sentencepiece_models import Spec
 
 Format = Literal["auto", "subword-nmt", "fastbpe", "sentencepiece", "huggingface"]
 
@@ -167,103 +170,36 @@ def of_huggingface(text: str, name: str) -> Imported:
 
 
 def of_sentencepiece(data: bytes, name: str) -> Imported:
-    """A model of sentencepiece: of raw text with byte fallback, or a unigram model of words.
+    """A model of sentencepiece: of raw text, or a unigram model of words, without spaces.
 
-    Raises RarewordError naming the setting by which the library changes text before it cuts it.
+    Raises RarewordError for what is no model, or has no counterpart.
     """
-    model = _Model.parse(data, name)
-    for setting, is_set in model.changes.items():
-        if is_set:
-            raise RarewordError(
-                f"{name}: {setting} has no counterpart in rareword, where the pieces of a line "
-                "are the line; learn one with `rareword learn-segmenter --segmenter sentencepiece`"
-            )
-    if model.has_bytes:
-        kind = "sentencepiece"
-    elif model.is_unigram and not model.has_spaces:
-        kind = "unigram"
-    else:
-        raise RarewordError(
-            f"{name}: a model without pieces for bytes (byte_fallback) cannot cut all text, and "
-            "has no counterpart in rareword unless it is a unigram model of words, without spaces"
-        )
+    from rareword.transforms import sentencepiece_models
+
+    spec = sentencepiece_models.spec_of(data, name)
+    is_of_words = spec.is_unigram and spec.is_lossless and not (spec.has_bytes or spec.has_spaces)
+    kind = "unigram" if is_of_words else "sentencepiece"
     made: Any = segmenters.class_of(kind, name)
     segmenter = made(data, name)
-    if kind == "unigram":
+    if is_of_words:
         texts = segmenter.log_probabilities
         vocabulary = vocabulary_of(Symbol(text, final) for text in texts for final in (False, True))
-    else:
-        pieces = [piece for piece in segmenter.pieces if piece.text]
-        flags = [piece.is_bytes for piece in pieces]
-        vocabulary = vocabulary_of((Symbol(piece.text, False) for piece in pieces), flags)
-    return Imported(kind, segmenter, vocabulary)
+        return Imported(kind, segmenter, vocabulary)
+    pieces = [piece for piece in segmenter.pieces if piece.text]
+    flags = [piece.is_bytes for piece in pieces]
+    vocabulary = vocabulary_of((Symbol(piece.text, False) for piece in pieces), flags)
+    vocabulary = dataclasses.replace(vocabulary, adds_space=spec.adds_space)
+    return Imported(kind, segmenter, vocabulary, list(_losses(spec)))
 
 
-class _Model(NamedTuple):
-    """What decides whether a sentencepiece model can be used."""
-
-    changes: dict[str, bool]
-    """The settings by which the library changes text before it cuts it."""
-    has_bytes: bool
-    has_spaces: bool
-    is_unigram: bool
-
-    @classmethod
-    def parse(cls, data: bytes, name: str) -> "_Model":
-        """Reads the file; field numbers as in sentencepiece_model.proto. (The library's own reader
-        of it asks for one release of protobuf.)"""
-        try:
-            fields = _fields(data)
-            trainer, normalizer = (_fields(fields.get(n, [b""])[-1]) for n in (2, 3))
-            pieces = [_fields(piece) for piece in fields[1]]
-            texts = [piece[1][-1] for piece in pieces]
-            types = {piece.get(3, [1])[-1] for piece in pieces}
-            rule = normalizer.get(1, [b""])[-1].decode()
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise RarewordError(f"{name} is no sentencepiece model ({error!r})") from error
-        changes = {
-            f"its normalizer {rule}": normalizer.get(2, [b""])[-1] != b"",
-            "add_dummy_prefix (a space before each line)": normalizer.get(3, [1])[-1] != 0,
-            "remove_extra_whitespaces": normalizer.get(4, [1])[-1] != 0,
-            "treat_whitespace_as_suffix": trainer.get(24, [0])[-1] != 0,
-        }
-        space = "\u2581".encode()
-        return cls(
-            changes, 6 in types, any(space in text for text in texts), trainer.get(3, [1])[-1] == 1
+def _losses(spec: "Spec") -> Iterator[str]:
+    """What does not come back from the pieces of a model, a sentence each."""
+    if spec.rule:
+        yield (
+            f"the model normalises text (rule {spec.rule}) before it cuts it; what comes back from "
+            "pieces is the normalised text"
         )
-
-
-def _fields(data: bytes) -> dict[int, list[Any]]:
-    """The fields of a protocol buffer by number: bytes, or an int where it is one.
-
-    Raises IndexError or ValueError if the bytes are none.
-    """
-    found: dict[int, list[Any]] = {}
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(data):
-        number, wire_type = divmod(varint(), 8)
-        value: bytes | int
-        if wire_type == 0:
-            value = varint()
-        elif wire_type in (1, 2, 5):
-            size = varint() if wire_type == 2 else {1: 8, 5: 4}[wire_type]
-            value = data[at : at + size]
-            at += size
-            if at > len(data):
-                raise ValueError("it is cut off")
-        else:
-            raise ValueError(f"field {number} is of no known type")
-        found.setdefault(number, []).append(value)
-    return found
+    if spec.removes_spaces:
+        yield "the model leaves one of several spaces in a row, and none at the ends of a line"
+    if not spec.has_bytes:
+        yield "the model has no pieces for bytes (byte_fallback): unknown characters are <unk>"

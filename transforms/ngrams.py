@@ -12,21 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.tables import ShardRecord, Side
+from rareword.schemas.tables import ShardRecord
 from rareword.transforms.segmenters import CuttingSegmenter, read_lexicon, write_lexicon
-
-PRESETS: dict[str, dict[Side, dict[str, int]]] = {
-    "c2-50k": {
-        "source": {"ngram": 2, "shortlist": 50_000},
-        "target": {"ngram": 2, "shortlist": 50_000},
-    },
-    "c2-3/500k": {
-        "source": {"ngram": 2, "shortlist": 300_000},
-        "target": {"ngram": 2, "shortlist": 500_000},
-    },
-}
-"""The paper's systems: `learn`'s options by side. C2-3/500k has as many whole words as the
-word-level baseline WDict has in its vocabularies, and is otherwise C2-50k."""
 
 
 class NgramSegmenter(CuttingSegmenter):

@@ -1,6 +1,7 @@
 """Lines of text to lines of pieces and back, by a segmenter of one side and its vocabulary."""
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +12,11 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import SEPARATOR, UNK, Vocabulary, joined
 from rareword.transforms.plain_text import Block
 from rareword.transforms.segmenters import Encoded, Segmenter
+
+SPACE = "\u2581"
+"""How a space that is part of a piece is shown, as sentencepiece does it."""
+_SHOWN = str.maketrans({" ": SPACE, SPACE: f"\\{SPACE}", "\\": "\\\\"})
+_RAW = re.compile(rf"\\(.)|{SPACE}| ", re.DOTALL)
 
 
 class TextSegmenter:
@@ -45,18 +51,26 @@ class TextSegmenter:
     def _lines(self, encoded: Encoded) -> list[str]:
         if self._shown is None:
             ids, bounds = encoded.ids.tolist(), encoded.offsets.tolist()
-            shown = (self._vocabulary.display(ids[a:b]) for a, b in itertools.pairwise(bounds))
-            return [" ".join(pieces) for pieces in shown]
+            show = self._show_raw if self._vocabulary.is_raw else self._vocabulary.display
+            return [" ".join(show(ids[a:b])) for a, b in itertools.pairwise(bounds)]
         pieces = self._shown.take(pa.array(encoded.ids))
         lists = pa.LargeListArray.from_arrays(pa.array(encoded.offsets, pa.int64()), pieces)
         found: list[str] = pc.binary_join(lists, pa.scalar(" ", pa.large_string())).to_pylist()
         return found
 
+    def _show_raw(self, ids: Sequence[int]) -> list[str]:
+        """Pieces of raw text with all their spaces. A backslash stands before U+2581 and each
+        backslash of the text. Where bytes make a character, the last one shows it."""
+        return [text.translate(_SHOWN) for text in self._vocabulary.texts(ids)]
 
-def restore_pieces(block: Block) -> bytes:
+
+def restore_pieces(vocabulary: Vocabulary, block: Block) -> bytes:
     """The text of lines of pieces as they are shown."""
     lines, ends = _split(block)
-    return _join([joined(_pieces(line)) for line in lines], ends)
+    if not vocabulary.is_raw:
+        return _join([joined(_pieces(line)) for line in lines], ends)
+    texts = (_RAW.sub(lambda m: m[1] or " " * (m[0] == SPACE), line) for line in lines)
+    return _join([vocabulary.without_added_space(text) for text in texts], ends)
 
 
 def _pieces(line: str) -> list[str]:

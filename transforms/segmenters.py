@@ -64,6 +64,9 @@ class Encoded:
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     words: NDArray[np.int64]
+    text: pa.Array | None = None
+    """What the pieces of each line give, where the segmenter has changed the lines (normalisation);
+    None: the lines themselves."""
 
 
 class Encoder(Protocol):

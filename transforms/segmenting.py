@@ -293,7 +293,8 @@ def check_joins(
     encoded: Encoded, lines: pa.Array, vocabulary: Measured, url: str, threads: int = 1
 ) -> tuple[int, NDArray[np.bool_]]:
     """Conservation: in every line without unknown pieces the pieces have all the text's bytes and
-    end as many words as there are.
+    end as many words as there are. (The text is what the segmenter made of the line, if it changes
+    lines first.)
 
     Returns the number of unknown pieces, and of each piece of the vocabulary whether it occurs.
     Raises RarewordError naming file and row if pieces do not give their line.
@@ -302,7 +303,7 @@ def check_joins(
         encoded.ids,
         encoded.offsets,
         encoded.words,
-        lines,
+        lines if encoded.text is None else encoded.text,
         vocabulary.measures,
         ENDS_WORD,
         UNK,

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -151,7 +151,7 @@ def _without(model: bytes, text: bytes) -> bytes:
     another file."""
     out = b""
     for number, field, value in _fields(model):
-        if number == TRAINER_SPEC:
+        if number == TRAINER_SPEC and isinstance(value, bytes):
             kept = b"".join(inner for _, inner, found in _fields(value) if found != text)
             out += field[:1] + _varint(len(kept)) + kept
         else:
@@ -159,28 +159,100 @@ def _without(model: bytes, text: bytes) -> bytes:
     return out
 
 
-TRAINER_SPEC = 2
-"""The number of the training settings in a model, which is a protocol buffer."""
+PIECE, TRAINER_SPEC, NORMALIZER_SPEC = 1, 2, 3
+"""The numbers of a model's fields, as in sentencepiece_model.proto. (The library's own reader of it
+asks for one release of protobuf.)"""
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The fields of a protocol buffer: number, all bytes, and the value of a string or message."""
+class Spec(NamedTuple):
+    """What a model makes of text, besides its pieces."""
+
+    rule: str
+    """The name of the normalisation; empty if characters stay as they are."""
+    adds_space: bool
+    """A space is put before each line."""
+    removes_spaces: bool
+    """Of spaces in a row one is left, and none at the ends of a line."""
+    is_unigram: bool
+    has_bytes: bool
+    """Unknown characters become bytes (byte_fallback)."""
+    has_spaces: bool
+    """There are pieces with spaces, so the model is of lines and not of single words."""
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether the pieces of a line are the line, but for unknown characters."""
+        return not (self.rule or self.adds_space or self.removes_spaces)
+
+
+def spec_of(model: bytes, name: str) -> Spec:
+    """Reads the settings of a model; `name` is for errors.
+
+    Raises RarewordError for what is no model, and for models whose pieces have no counterpart here.
+    """
+    try:
+        fields = _values(model)
+        trainer, normalizer = (
+            _values(fields.get(n, [b""])[-1]) for n in (TRAINER_SPEC, NORMALIZER_SPEC)
+        )
+        pieces = [_values(piece) for piece in fields[PIECE]]
+        texts = [piece[1][-1] for piece in pieces]
+        has_bytes = any(piece.get(3, [1])[-1] == 6 for piece in pieces)
+        has_spaces = any(SPACE.encode() in text for text in texts)
+        rule = normalizer.get(1, [b""])[-1].decode() or "of its own"
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise RarewordError(f"{name} is no sentencepiece model ({error!r})") from error
+    model_type = trainer.get(3, [1])[-1]
+    refused = {
+        "treat_whitespace_as_suffix": trainer.get(24, [0])[-1] != 0,
+        "escape_whitespaces=false": normalizer.get(5, [1])[-1] == 0,
+        "a model of type word": model_type == 3,
+    }
+    for setting, is_set in refused.items():
+        if is_set:
+            raise RarewordError(f"{name}: {setting} has no counterpart in rareword")
+    return Spec(
+        rule if normalizer.get(2, [b""])[-1] else "",
+        normalizer.get(3, [1])[-1] != 0,
+        normalizer.get(4, [1])[-1] != 0,
+        model_type == 1,
+        has_bytes,
+        has_spaces,
+    )
+
+
+def _values(message: bytes) -> dict[int, list[Any]]:
+    """The values of a protocol buffer by the number of their field."""
+    found: dict[int, list[Any]] = {}
+    for number, _, value in _fields(message):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | int]]:
+    """The fields of a protocol buffer: number, all bytes, and the value, which is an int or bytes.
+
+    Raises IndexError or ValueError if the message is none.
+    """
     place = 0
     while place < len(message):
         begin = place
-        tag, place = _read_varint(message, place)
-        start = place
-        match tag & 7:
-            case 0:
-                _, place = _read_varint(message, place)
-            case 1:
-                place += 8
-            case 2:
-                size, start = _read_varint(message, place)
-                place = start + size
-            case _:
-                place += 4
-        yield tag >> 3, message[begin:place], message[start:place] if tag & 7 == 2 else b""
+        tag, start = _read_varint(message, place)
+        kind = tag & 7
+        value: bytes | int
+        if kind == 0:
+            value, place = _read_varint(message, start)
+        elif kind in (1, 2, 5):
+            size = {1: 8, 5: 4}.get(kind, 0)
+            if kind == 2:
+                size, start = _read_varint(message, start)
+            place = start + size
+            value = message[start:place]
+        else:
+            raise ValueError(f"field {tag >> 3} is of no known type")
+        if place > len(message):
+            raise ValueError("it is cut off")
+        yield tag >> 3, message[begin:place], value
 
 
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:

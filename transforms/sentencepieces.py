@@ -2,6 +2,9 @@
 
 There is no word splitting before and no joining rule after: the pieces of a line, behind each
 other, are the line, whatever it holds. What the model has no piece for goes by UTF-8 bytes.
+
+Models that others learnt may do less: normalise the line first, put a space before it, or have no
+bytes, so that unknown characters are `<unk>`.
 """
 
 import functools
@@ -32,19 +35,21 @@ class _Piece(NamedTuple):
 
 
 class SentencePieceSegmenter:
-    """Cuts lines into pieces that hold their spaces; a space is only ever the first character of a
-    piece. No piece is final. Every line can be cut, and `Vocabulary.words` gives it back exactly.
+    """Cuts lines into pieces that hold their spaces; none is final.
+
+    With a model that was learnt here a space is only ever the first character of a piece, every
+    line can be cut, and `Vocabulary.words` gives it back exactly.
     """
 
     spells: ClassVar[bool] = True
     """See `segmenters.Segmenter`."""
 
     def __init__(self, model: bytes, name: str = "the model") -> None:
-        """`model`: a sentencepiece model with byte fallback. `name` is for errors."""
+        """`model`: a sentencepiece model. `name` is for errors."""
         self.model = model
+        self.spec = models.spec_of(model, name)
         self.processor = models.load_model(model, name)
-        if not any(piece.is_bytes for piece in self.pieces):
-            raise RarewordError(f"{name} has no pieces for bytes, so not all text can be cut")
+        self._unknown: int = self.processor.unk_id()
 
     @classmethod
     def learn_text(
@@ -79,24 +84,38 @@ class SentencePieceSegmenter:
 
     @functools.cached_property
     def pieces(self) -> list[_Piece]:
-        """The pieces by the library's ids; the one for unknown characters has no text."""
-        found = []
-        for i in range(len(self.processor)):
-            piece = self.processor.id_to_piece(i)
-            if self.processor.is_byte(i):
+        """The pieces by the library's ids; those that no text gives have no text."""
+        library, found = self.processor, []
+        for i in range(len(library)):
+            piece = library.id_to_piece(i)
+            if library.is_byte(i):
                 found.append(_Piece(chr(int(piece[1:-1], 16)), True))
+            elif library.is_unknown(i) or library.is_control(i) or library.is_unused(i):
+                found.append(_Piece("", False))
             else:
-                found.append(
-                    _Piece("" if i == self.processor.unk_id() else models.text_of(piece), False)
-                )
+                found.append(_Piece(self._text_of(piece), False))
         return found
+
+    def _text_of(self, piece: str) -> str:
+        """The text that the library's text of a piece, or of a line, stands for."""
+        if self.spec.is_lossless:
+            return models.text_of(piece)
+        return piece.replace(models.SPACE, " ")
+
+    def normalised(self, lines: pa.Array) -> pa.Array:
+        """What the pieces of lines give: the lines themselves, unless the model changes them."""
+        if self.spec.is_lossless:
+            return lines
+        texts = self.processor.normalize(pc.fill_null(lines, "").to_pylist())
+        return pa.array(map(self._text_of, texts), pa.large_string())
 
     def numbers(
         self, lines: pa.Array, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The library's ids of all lines behind each other, and how many each line has."""
         texts = pc.fill_null(lines, "").to_pylist()
-        odd = {row: texts[row] for row in models.odd_rows(lines)}
+        odd_rows = models.odd_rows(lines) if self.spec.is_lossless else []
+        odd = {row: texts[row] for row in odd_rows}
         for row, text in odd.items():
             texts[row] = models.protect(text)
         found = self._encode(texts, threads)
@@ -107,8 +126,19 @@ class SentencePieceSegmenter:
         ids = np.fromiter(itertools.chain.from_iterable(found), np.int32, int(sizes.sum()))
         return ids, sizes
 
-    def _encode(self, protected: Sequence[str], threads: int) -> list[list[int]]:
-        found: list[list[int]] = self.processor.encode(protected, out_type=int, num_threads=threads)
+    def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
+        """The library's ids, but for neighbouring unknown characters, of which it makes one piece:
+        here each is by itself."""
+        found: list[list[int]] = self.processor.encode(texts, out_type=int, num_threads=threads)
+        rows = [row for row, ids in enumerate(found) if self._unknown in ids]
+        if rows:
+            cut = self.processor.encode([texts[row] for row in rows], out_type=str)
+            for row, pieces in zip(rows, cut, strict=True):
+                sizes = [
+                    len(piece) if i == self._unknown else 1
+                    for i, piece in zip(found[row], pieces, strict=True)
+                ]
+                found[row] = np.repeat(found[row], sizes).tolist()
         return found
 
     @functools.cached_property
@@ -116,10 +146,13 @@ class SentencePieceSegmenter:
         return models.strangers({piece.text for piece in self.pieces if not piece.is_bytes})
 
     def _around_strangers(self, text: str) -> list[int]:
-        """The ids of a line with characters that the library cannot take; they go by bytes."""
+        """The ids of a line with characters that the library cannot take; they go by bytes, if the
+        model has any."""
         ids: list[int] = []
         for number, part in enumerate(self._strangers.split(text)):
-            if number % 2:
+            if number % 2 and not self.spec.has_bytes:
+                ids.append(self._unknown)
+            elif number % 2:
                 ids += [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in part.encode()]
             else:
                 ids += self._encode([models.protect(part)], 1)[0]
@@ -153,7 +186,15 @@ class SentencePieceSegmenter:
         return _RawEncoder(self, vocabulary)
 
     def settings(self) -> dict[str, Any]:
-        return {}
+        """How the model changes text; it knows that by itself, this is for people."""
+        spec = self.spec
+        told = {
+            "normalisation": spec.rule,
+            "adds_space": spec.adds_space,
+            "removes_spaces": spec.removes_spaces,
+            "lacks_bytes": not spec.has_bytes,
+        }
+        return {name: value for name, value in told.items() if value}
 
     def save(self, directory: str, side: str) -> list[ShardRecord]:
         return [models.save_model(self.model, directory, _file_name(side))]
@@ -198,5 +239,6 @@ class _RawEncoder:
         ends = np.concatenate([[0], np.cumsum(pieces)])
         ids = self._flat[np.repeat(self._starts[numbers] - ends[:-1], pieces) + np.arange(ends[-1])]
         offsets = ends[np.concatenate([[0], np.cumsum(sizes)])]
-        _, words = split_words(pc.fill_null(lines, ""))
-        return Encoded(ids, offsets, words)
+        _, words = split_words(lines)
+        is_same = self._segmenter.spec.is_lossless
+        return Encoded(ids, offsets, words, None if is_same else self._segmenter.normalised(lines))

@@ -17,7 +17,7 @@ from rareword.pipelines import cli, export_segmenter, import_segmenter, job
 from rareword.schemas import manifest as manifests
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.vocabulary import Vocabulary
+from rareword.schemas.vocabulary import UNK, Vocabulary
 from rareword.transforms import segmenters
 from rareword.transforms.segmenters import WordSegmenter
 
@@ -228,3 +228,24 @@ def test_a_model_of_raw_text_is_not_counted_in_words(made, tmp_path, capsys):
     assert both.joint
     assert both.source.is_raw
     assert both.source.has_bytes
+
+
+@pytest.mark.skipif("sentencepiece" not in segmenters.KINDS, reason="no segmenter of raw text")
+def test_a_model_with_the_librarys_settings_goes_through_the_jobs(made, tmp_path, capsys):
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SOURCE), model_prefix=str(tmp_path / "raw"), vocab_size=120,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    peer = sentencepiece.SentencePieceProcessor(str(tmp_path / "raw.model"))
+    call = ["import-segmenter", "--file", str(tmp_path / "raw.model"), "--output"]
+    assert cli.main([*call, str(tmp_path / "s")]) == 0
+    assert "the model normalises text (rule nmt_nfkc)" in capsys.readouterr().err
+    rules = manifests.read(str(tmp_path / "s"), "import-segmenter", "").rules
+    assert rules["segmenter"]["settings"]["both"]["normalisation"] == "nmt_nfkc"
+    found = segmented(tmp_path / "segmented", made / "corpus", tmp_path / "s")["source"]
+    vocabulary = vocabularies.read_both(str(tmp_path / "s")).source
+    assert not any(UNK in ids for ids in found)
+    restored = sorted(map(vocabulary.words, found))
+    assert restored == sorted(peer.decode(peer.encode(line)) for line in SOURCE) == sorted(SOURCE)

@@ -10,8 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rareword.pipelines import cli
+from rareword.pipelines.systems import System
 from rareword.schemas import manifest as manifests
 from rareword.schemas import tables
 from rareword.schemas import vocabulary as vocabularies
@@ -459,3 +462,14 @@ def test_beam_options_are_refused(
 ) -> None:
     error = refused(capsys, tmp_path / "report", [*inputs, "--runner=PrismRunner"])
     assert "unknown argument --runner" in error
+
+
+@given(st.lists(st.integers(3, 11), max_size=7))
+@settings(deadline=None)
+def test_words_of_raw_text_are_what_stands_between_its_spaces(ids: list[int]) -> None:
+    pieces = ["<pad>", "<unk>", "</s>", " a", "b", " ", "@@", " @@", "a@@", "  ", " c d", "<unk>"]
+    none = [0] * len(pieces)
+    raw = Vocabulary(pieces, [True] * 3 + [False] * 9, none, none)
+    text = raw.words(ids)
+    (found,) = System("model", [text], [raw.display(ids)]).words
+    assert found == [word for word in text.split(" ") if word]

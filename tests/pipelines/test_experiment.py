@@ -10,7 +10,6 @@ from rareword.pipelines import experiment, learn_segmenter
 from rareword.pipelines.experiment import SEGMENTERS, Experiment
 from rareword.pipelines.learn_segmenter import KINDS
 from rareword.schemas.errors import RarewordError
-from rareword.transforms.ngrams import PRESETS
 
 CONFIG: dict[str, Any] = {
     "output": "out",
@@ -132,14 +131,16 @@ def test_a_baseline_inherits_the_segmenter_options_that_its_kind_has(tmp_path: P
     assert list(kept.values()) == [(5, 60), (None, 50), (5, 60)]
 
 
-@pytest.mark.parametrize("name", ["c2-50k", "c2-3-500k"])
-def test_the_papers_n_grams_are_those_of_the_presets(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"), [("c2-50k", [50_000, 50_000]), ("c2-3-500k", [300_000, 500_000])]
+)
+def test_the_papers_n_grams_have_its_shortlists(
+    tmp_path: Path, name: str, expected: list[int]
+) -> None:
     options = by_name(load(tmp_path, segmenter=name))["segmenter"]
-    preset = PRESETS[name.replace("3-500k", "3/500k")]
-    for side, expected in preset.items():
-        of_side = getattr(options, f"{side}_shortlist")
-        shortlist = options.shortlist if of_side is None else of_side
-        assert {"ngram": options.ngram, "shortlist": shortlist} == expected
+    of_sides = [options.source_shortlist, options.target_shortlist]
+    assert options.ngram == 2
+    assert [options.shortlist if size is None else size for size in of_sides] == expected
     assert (
         by_name(load(tmp_path, "learn_segmenter.ngram=3", segmenter=name))["segmenter"].ngram == 3
     )
@@ -233,6 +234,10 @@ def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path)
         ({"data": {**CONFIG["data"], "dev": "dev.en"}}, ": data.dev: expected keys and values"),
         ({"baselines": ["wrods"]}, ": baselines.wrods: unknown key 'wrods'; did you mean 'words'?"),
         ({"baselines": "words"}, ": baselines: expected a list of segmenters"),
+        (
+            {"segmenter": "unigram"},
+            ": learn_segmenter.segmenter unigram needs learn_segmenter.pieces",
+        ),
         ({"baselines": ["bpe-joint-iso9"]}, ": baselines.bpe-joint-iso9: a baseline needs a name"),
         ({"baselines": {"a/b": {"segmenter": "bpe"}}}, ": baselines.a/b: a baseline needs a name"),
         ({"baselines": {"words": {"prepare": {}}}}, ": baselines.words: unknown key 'prepare'"),

@@ -158,6 +158,11 @@ def test_a_merge_limit_is_a_shorter_list_of_merges(run: Path, tmp_path: Path, li
         ("bpe", {"merges": "{run}/merges-bytes"}, "learnt on bytes; use --segmenter bytes"),
         ("bytes", {"merges": "{run}/merges"}, "learnt on characters; use --segmenter bpe"),
         ("bpe", {"merges": "x", "words": None}, "--segmenter bpe needs --words"),
+        (
+            "bpe",
+            {"merges": "x", "max_vocabulary_size": 3},
+            "--max-vocabulary-size: 3 pieces have no",
+        ),
         ("bpe", {"merges": "x", "joint": True}, "--joint is not for bpe"),
         ("words", {"corpus": "x"}, "--corpus is not for words"),
         ("words", {"merges": "x"}, "--merges is not for words but for bpe, bytes; leave it out"),

@@ -236,7 +236,7 @@ def test_glossaries_are_those_of_subword_nmt(train, test, entries) -> None:
             assert vocabulary.display(ids) == expected
 
 
-ENTRIES = ["ab", "abc", "b", "re:b+c?", "re:^a", "re:c$", "é", "re:(ab)+", "re:", "re:x*", "cb"]
+ENTRIES = ["ab", "abc", "b", "re:b+c?", "re:^a", "re:c$", "é", "re:(ab)+", "re:()", "re:x*", "cb"]
 
 
 def segmented(
@@ -344,6 +344,12 @@ def test_what_entries_mean(entries, word, parts) -> None:
     assert glossary.Glossary(entries).parts(word) == parts
 
 
+def test_a_glossary_takes_time_in_proportion_to_the_word() -> None:
+    word = "ab" * 100_000  # each of so many matches against all others would take hours
+    parts = glossary.Glossary(["a", "re:b"]).parts(word)
+    assert parts == [("a", True), ("b", True)] * 100_000
+
+
 def test_a_glossary_file_has_an_entry_a_line(tmp_path) -> None:
     path = tmp_path / "names.txt"
     path.write_bytes("\ufeffUSA\r\n\n  re:[0-9]+ \n#tag\n\\re:x".encode())
@@ -351,6 +357,7 @@ def test_a_glossary_file_has_an_entry_a_line(tmp_path) -> None:
     for content, message in (
         (b"a\nb c\n", r"names.txt, line 2: glossary entry 'b c' can match nothing"),
         (b"\\\n", r"names.txt, line 1: glossary entry '' can match nothing"),
+        (b"re:\n", r"names.txt, line 1: glossary entry 're:' can match nothing"),
         (b"a\n\nre:(\n", r"names.txt, line 3: glossary '\(' is not a regular expression"),
         (b"a\xff", r"names.txt: byte 1 is not UTF-8"),
     ):

@@ -1,6 +1,7 @@
 """Imported segmenters give the pieces of the program that learnt them."""
 
 import copy
+import dataclasses
 import io
 import itertools
 import json
@@ -17,11 +18,13 @@ from subword_nmt.apply_bpe import BPE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from rareword.schemas import merges as merge_files
+from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import UNK
 from rareword.transforms import from_huggingface, huggingface, importing, segmenters
 from rareword.transforms.importing import Imported
+from rareword.transforms.segmenting import check_joins, measured
 
 REAL_LINES = 10_000
 
@@ -410,6 +413,117 @@ def test_models_of_sentencepiece_have_its_pieces(tmp_path, model_type, form):
         assert imported.vocabulary.words(ids) == text
 
 
+DEFAULTS = {
+    "normalization_rule_name": "nmt_nfkc",
+    "add_dummy_prefix": True,
+    "remove_extra_whitespaces": True,
+    "byte_fallback": False,
+    "character_coverage": 0.9995,
+}
+"""The settings that the library has if one says nothing."""
+ODD = [
+    "", " ", "   ", "a", "  a   b ", "\u2581a\u2581", "\uff46\uff55ll \ufb01", "e\u0301",
+    "a\tb\u00a0c", "\u65e5\u672c\u8a9e \u65e5", "x\x00y", "\x01", "<unk> <s> </s> <0x41>",
+    "\U0001f600\U0001f600", "\u200b", "\U0010ff00a",
+]  # fmt: skip
+
+
+def check_against_the_library(data: bytes, lines: list[str]) -> None:
+    """The pieces are the library's, unknown characters apart, and give its normalised text."""
+    import sentencepiece
+
+    peer = sentencepiece.SentencePieceProcessor(model_proto=data)
+    imported = importing.of_sentencepiece(data, "file")
+    assert imported.kind == "sentencepiece"
+    vocabulary = imported.vocabulary
+    texts = pa.array(lines, pa.string())
+    encoded = imported.segmenter.encoder(vocabulary).encode(texts)
+    assert encoded.words.tolist() == [len(oracles.split_words(line)) for line in lines]
+    unknown, _ = check_joins(encoded, texts, measured(vocabulary), "file")
+    found = ids_of(imported, lines)
+    assert unknown == sum(ids.count(UNK) for ids in found)
+    for line, ids in zip(lines, found, strict=True):
+        theirs: list[str] = []
+        for piece, i in zip(peer.encode(line, out_type=str), peer.encode(line), strict=True):
+            theirs += [piece] if i != peer.unk_id() else ["<unk>"] * len(piece)
+        assert [
+            f"<0x{ord(vocabulary.pieces[i]):02X}>"
+            if vocabulary.has_bytes and vocabulary.is_bytes[i]
+            else vocabulary.pieces[i].replace(" ", "\u2581")
+            for i in ids
+        ] == theirs
+        if UNK not in ids:
+            if "\u2581" not in line:  # which decoding takes for a space of the library's own
+                assert vocabulary.words(ids) == peer.decode(peer.encode(line))
+            assert vocabulary.words(ids) == (
+                peer.normalize(line)
+                .replace("\u2581", " ")
+                .removeprefix(" " * vocabulary.adds_space)
+            )
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram", "char"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"byte_fallback": True},
+        {"normalization_rule_name": "identity"},
+        {"add_dummy_prefix": False},
+        {"remove_extra_whitespaces": False},
+        {"normalization_rule_name": "nmt_nfkc_cf", "byte_fallback": True},
+        {"user_defined_symbols": ["<sep>", "ab"]},
+    ],
+)
+def test_models_with_the_librarys_settings_have_its_pieces(model_type, changes):
+    options = {**DEFAULTS, **changes, "model_type": model_type}
+    check_against_the_library(
+        sentencepiece_model(made_up(8), **options), [*made_up(8), *made_up(9), *ODD, "a<sep> ab"]
+    )
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_models_with_the_librarys_settings_have_its_pieces_on_real_text(shared_data, model_type):
+    german = (shared_data / "catalog/ende.dev.de").read_text("utf-8").split("\n")
+    russian = (shared_data / "catalog/enru.dev.ru").read_text("utf-8").split("\n")[:200]
+    messy = (shared_data / "messy/messy_lines.lf.txt").read_text("utf-8").split("\n")
+    data = sentencepiece_model(german, **DEFAULTS, model_type=model_type, vocab_size=2000)
+    check_against_the_library(data, [*german, *russian, *messy])
+
+
+def test_a_model_without_bytes_that_keeps_text_makes_single_characters_unknown():
+    data = sentencepiece_model(made_up(8), byte_fallback=False)
+    imported = importing.of_sentencepiece(data, "file")
+    lines = ["  a  b ", "a\u65e5\u672cb", "a\x00\x00 b", "\u2581"]
+    assert [ids.count(UNK) for ids in ids_of(imported, lines)] == [0, 2, 2, 1]
+    assert imported.vocabulary.words(ids_of(imported, lines)[0]) == "  a  b "
+    assert imported.notes == [
+        "the model has no pieces for bytes (byte_fallback): unknown characters are <unk>"
+    ]
+
+
+def test_what_a_model_changes_is_said_and_recorded(tmp_path):
+    imported = importing.of_sentencepiece(sentencepiece_model(made_up(8), **DEFAULTS), "file")
+    assert [note.split("(")[0] for note in imported.notes] == [
+        "the model normalises text ",
+        "the model leaves one of several spaces in a row, and none at the ends of a line",
+        "the model has no pieces for bytes ",
+    ]
+    assert imported.segmenter.settings() == {
+        "normalisation": "nmt_nfkc",
+        "adds_space": True,
+        "removes_spaces": True,
+        "lacks_bytes": True,
+    }
+    imported.vocabulary.write(str(tmp_path), "vocabulary.parquet")
+    read = vocabularies.read(str(tmp_path / "vocabulary.parquet"))
+    assert read == imported.vocabulary
+    without = dataclasses.replace(read, adds_space=False)
+    assert read.hash != without.hash
+    ids = ids_of(imported, ["a b"])[0]
+    assert (read.words(ids), without.words(ids)) == ("a b", " a b")
+
+
 @known
 def test_a_unigram_model_of_words_has_its_pieces():
     import sentencepiece
@@ -426,11 +540,8 @@ def test_a_unigram_model_of_words_has_its_pieces():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"add_dummy_prefix": True}, "add_dummy_prefix .a space before each line. has no counterp"),
-        ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces has no counterpart"),
-        ({"normalization_rule_name": "nmt_nfkc"}, "its normalizer nmt_nfkc has no counterpart"),
         ({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix has no counterpart"),
-        ({"byte_fallback": False}, "a model without pieces for bytes"),
+        ({"model_type": "word"}, "a model of type word has no counterpart"),
     ],
 )
 def test_models_of_sentencepiece_without_a_counterpart_are_refused(options, says):

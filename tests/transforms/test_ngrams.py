@@ -14,7 +14,7 @@ from subword_nmt.segment_char_ngrams import segment_char_ngrams
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import UNK, Symbol
 from rareword.transforms import segmenters
-from rareword.transforms.ngrams import PRESETS, NgramSegmenter
+from rareword.transforms.ngrams import NgramSegmenter
 from rareword.transforms.rendering import NgramRenderer
 from rareword.transforms.segmenters import VocabularyRules, pieces_of_words
 
@@ -100,15 +100,6 @@ def test_what_is_saved_cuts_alike(tmp_path_factory, counter, n, k):
     )
     assert loaded.shortlist == segmenter.shortlist
     assert pieces_of_words(loaded, list(counter)) == pieces_of_words(segmenter, list(counter))
-
-
-def test_the_presets_are_the_papers():
-    assert PRESETS["c2-50k"]["target"] == {"ngram": 2, "shortlist": 50_000}
-    whole = [PRESETS["c2-3/500k"][side]["shortlist"] for side in ("source", "target")]
-    assert whole == [300_000, 500_000]
-    for preset in PRESETS.values():
-        for options in preset.values():
-            assert learnt({"ab": 1}, **options).shortlist == {"ab": 1}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import io
 import itertools
+from functools import partial
 
 import oracles
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rareword.schemas.errors import RarewordError
@@ -17,6 +18,7 @@ from rareword.transforms.bpe import BpeSegmenter
 from rareword.transforms.plain_text import Block, read_blocks
 from rareword.transforms.segment_text import TextSegmenter, restore_ids, restore_pieces
 from rareword.transforms.segmenters import VocabularyRules
+from rareword.transforms.sentencepieces import SentencePieceSegmenter
 
 # Letters, marks that the display uses itself, and characters of several bytes.
 WORDS = st.text(st.sampled_from("ab@</w>ж😀"), min_size=1, max_size=6)
@@ -61,7 +63,7 @@ def test_pieces_and_ids_come_back_as_the_text(
         shown = b"".join(cutter.segment(block) for block in blocks(text, size)).decode()
         assert shown.count("\n") == text.count("\n")
         restored = b"".join(
-            restore_ids(vocabulary, block) if as_ids else restore_pieces(block)
+            restore_ids(vocabulary, block) if as_ids else restore_pieces(vocabulary, block)
             for block in blocks(shown, size)
         )
         assert restored.decode() == text
@@ -104,7 +106,7 @@ def test_line_ends_are_no_text() -> None:
     shown = cutter.segment(Block(b"low er\r\n\r\n\nlow\r", "input", 0))
     ends = [line[-1:] for line in shown.split(b"\n")]
     assert ends == [b"\r", b"\r", b"", b"\r"]
-    assert restore_pieces(Block(shown, "input", 0)) == b"low er\r\n\r\n\nlow\r"
+    assert restore_pieces(vocabulary, Block(shown, "input", 0)) == b"low er\r\n\r\n\nlow\r"
 
 
 def test_what_has_no_piece_is_unknown_by_itself_and_counted() -> None:
@@ -128,6 +130,48 @@ def test_raw_text_is_shown_by_its_neighbours() -> None:
     assert restore_ids(vocabulary, Block(f"{ids}\n".encode(), "input", 0)) == b"the smaller  the\n"
 
 
+# Spaces, the character that shows them, what stands before it, and characters of several bytes.
+@given(
+    lines=st.lists(
+        st.text(st.sampled_from(" a\u2581\\@\u0436\U0001f600\x00"), max_size=9), max_size=4
+    )
+)
+@settings(deadline=None, max_examples=50)
+@example(lines=["  two  spaces  ", " ", "", "   ", "a@@  b", "\\ \u2581 \\\u2581 \\\\"])
+def test_raw_text_comes_back_from_pieces_with_all_its_spaces(lines: list[str]) -> None:
+    pieces = [*" a", " a", "@", *map(chr, range(256))]
+    none = [0] * (len(pieces) + 3)
+    vocabulary = Vocabulary(
+        [special.text for special in SPECIALS] + pieces,
+        [True] * 3 + [False] * len(pieces),
+        none,
+        none,
+        [False] * 7 + [True] * 256,
+    )
+    segmenter = SentencePieceSegmenter.learn_text([" a", "a @"], pieces=256 + 8)
+    cutter = TextSegmenter(segmenter, vocabulary)
+    text = "".join(f"{line}\n" for line in lines)
+    shown = cutter.segment(Block(text.encode(), "input", 0))
+    assert cutter.unknown == 0
+    assert restore_pieces(vocabulary, Block(shown, "input", 0)).decode() == text
+
+
+def test_raw_pieces_show_their_spaces() -> None:
+    segmenter = SentencePieceSegmenter.learn_text(["the cat"] * 9, pieces=256 + 20)
+    vocabulary = segmenters.build_vocabularies(
+        segmenting.sum_pieces([_of_both(segmenter.count_lines(pa.array(["the cat"] * 9)))]),
+        VocabularyRules(True),
+    ).source
+    cutter = TextSegmenter(segmenter, vocabulary)
+    shown = cutter.segment(Block("the  cat\u2581\n".encode(), "input", 0)).decode()
+    assert shown.replace(" ", "") == "the\u2581\u2581cat\\\u2581\n"
+
+
+def _of_both(counts: pa.Table) -> pa.Table:
+    both = {"source_count": counts["count"], "target_count": counts["count"]}
+    return pa.table({**{name: counts[name] for name in ("piece", "final", "bytes")}, **both})
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -145,7 +189,7 @@ def test_what_is_no_id_is_named_with_its_line(line: str, sentence: str) -> None:
 def test_bytes_that_are_no_text_are_named_with_their_line() -> None:
     segmenter, vocabulary = bpe(["lower"], "characters")
     block = Block(b"lower\nlow\xff\n", "standard input", 5)
-    works = [TextSegmenter(segmenter, vocabulary).segment, restore_pieces]
+    works = [TextSegmenter(segmenter, vocabulary).segment, partial(restore_pieces, vocabulary)]
     for work in works:
         with pytest.raises(RarewordError, match="standard input, line 7: byte 3 is not UTF-8"):
             work(block)

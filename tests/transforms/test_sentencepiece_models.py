@@ -402,11 +402,6 @@ def test_a_word_table_cannot_count_pieces_of_raw_text():
         raw(["a b"]).count_pieces(*columns({"a": 1}))
 
 
-def test_a_model_without_bytes_is_refused_for_raw_text():
-    with pytest.raises(RarewordError, match="no pieces for bytes"):
-        SentencePieceSegmenter(models.learn_model({"ab": 3}, pieces=3))
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_do_not_matter(threads):
     text = ["the low lower", "newest wider", ""] * 50
