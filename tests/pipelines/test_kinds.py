@@ -1,6 +1,11 @@
 """Every kind of segmenter as jobs, on English and Russian: what is cut comes back."""
 
 import dataclasses
+import gzip
+import json
+import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +19,7 @@ from rareword.pipelines import count_words, job, learn_merges, learn_segmenter, 
 from rareword.schemas import manifest as manifests
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.manifest import Manifest
-from rareword.schemas.tables import CORPUS, SEGMENTED, SIDES, Side, read_table
+from rareword.schemas.tables import CORPUS, REJECTED, SEGMENTED, SIDES, Side, read_table
 from rareword.schemas.vocabulary import UNK
 from rareword.transforms import segmenters
 
@@ -222,7 +227,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Run]
 
     def make(data: Path) -> Run:
         if not made:
-            for name, file, rows in (("train", "enru.train", 4000), ("held-out", "enru.test", 800)):
+            for name, file, rows in (("train", "enru.train", 3000), ("held-out", "enru.test", 600)):
                 table = pq.read_table(data / "catalog" / f"{file}.parquet").slice(0, rows)
                 sides = [table[side].to_pylist() for side in SIDES]
                 if name == "held-out":
@@ -240,3 +245,91 @@ def test_a_kind_gives_back_what_it_says_of_real_text(
     shared_data: Path, catalogue: Callable[[Path], Run], name: str
 ) -> None:
     check(catalogue(shared_data), name, **QUICK[name])
+
+
+# ---- lines of all corpora ----
+
+
+def lines_of_file(path: Path) -> list[str] | None:
+    """The lines, or strings of rows, of a file as they stand; None if it is not UTF-8."""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path, columns=list(SIDES))
+        return [text for side in SIDES for text in table[side].to_pylist()]
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    if path.suffix != ".jsonl":
+        return lines
+    rows = [json.loads(line) for line in lines if line]
+    return [text for row in rows for side in SIDES if (text := row[side])]
+
+
+def files_of(data: Path) -> dict[str, Path]:
+    return {str(path.relative_to(data)): path for path in sorted(data.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Run]:
+    """Fifty lines of every file, cleaned by nobody; the tenth part of them is learnt from."""
+    path, made = tmp_path_factory.mktemp("everything"), []
+
+    def make(data: Path) -> Run:
+        if not made:
+            lines: list[str] = []
+            for name, file in files_of(data).items():
+                found = lines_of_file(file) or []
+                lines += random.Random(name).sample(found, min(50, len(found)))
+            for name, some in (("train", lines[::10]), ("held-out", lines)):
+                half = len(some) // 2
+                oracles.write_corpus(f"{path}/{name}", some[:half], some[half : 2 * half])
+            made.append(Run(path, merges=2000))
+        return made[0]
+
+    return make
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_kind_gives_back_what_it_says_of_lines_of_every_corpus(
+    shared_data: Path, everything: Callable[[Path], Run], name: str
+) -> None:
+    more = {"pieces": 6000} if "pieces" in QUICK[name] else {}  # there are many characters
+    check(everything(shared_data), name, **{**QUICK[name], **more})
+
+
+def test_files_that_are_not_utf8_are_refused_with_line_and_byte(
+    shared_data: Path, small: Run, tmp_path: Path
+) -> None:
+    broken = [path for path in files_of(shared_data).values() if lines_of_file(path) is None]
+    assert "invalid_utf8_truncated.bin" in {path.name for path in broken}
+    learnt = small.directory / small.segmenter("words")
+    command = [sys.executable, "-m", "rareword.pipelines.cli", "segment-text", "--side", "source"]
+    for path in broken:
+        wrong = {}
+        for row, line in enumerate(path.read_bytes().split(b"\n")):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                wrong[row] = error.start
+        done = subprocess.run(
+            [*command, "--segmenter", str(learnt)], input=path.read_bytes(), capture_output=True,
+            check=False,
+        )  # fmt: skip
+        row, byte = next(iter(wrong.items()))
+        assert done.returncode == 1
+        assert f"line {row + 1}: byte {byte} is not UTF-8" in done.stderr.decode()
+
+        output = f"{tmp_path}/{path.name}"
+        options = prepare.PrepareOptions(
+            source=(str(path),), target=(str(path),), output=output, quiet=True, tokenise="none",
+            truecase="none", max_rejected=1.0,
+        )  # fmt: skip
+        job.execute(prepare.JOB, options)
+        rejected = {
+            row["id"]: row["reason"]
+            for file in Path(output, "rejected").glob("*.parquet")
+            for row in read_table(str(file), REJECTED).to_pylist()
+            if "UTF-8" in row["reason"]
+        }
+        assert rejected == {row: f"source is not UTF-8: byte {byte}" for row, byte in wrong.items()}
