@@ -72,14 +72,15 @@ class UnigramSegmenter(CuttingSegmenter):
         return max(map(len, self.log_probabilities), default=1)
 
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
-        protected = [models.protect(word) for word in words]
+        protected = models.protect_words(words)
         found: list[Sequence[str]] = []
+        text_of = self._texts.__getitem__
         encoded = self.processor.encode(protected, out_type=int, num_threads=1)
         for word, given, ids in zip(words, protected, encoded, strict=True):
             if self._unknown_id in ids:
                 found.append(self._pieces(word, self.processor.encode(given, out_type=str), ids))
             else:
-                found.append([self._texts[i] for i in ids])
+                found.append(list(map(text_of, ids)))
         return found
 
     @functools.cached_property
