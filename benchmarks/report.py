@@ -104,7 +104,7 @@ def show_kinds(table: str, rows: Sequence[Row]) -> str:
         )  # fmt: skip
     head = [
         "", "learn CPU s", "wall s", "segment CPU s", "MB/s", "pieces/word", "<unk>",
-        "library alone", "CPU s", "job = 1",
+        "library alone", "CPU s", "library = 1",
     ]  # fmt: skip
     megabytes, size = rows[0]["megabytes"], rows[0]["size"]
     sides = f"{megabytes:.1f} MB, even lines source and odd ones target; {size:,} merges or pieces"
