@@ -25,7 +25,7 @@ from rareword.pipelines import job
 from rareword.schemas import manifest, storage
 from rareword.schemas import merges as merge_files
 from rareword.schemas.options import from_mapping
-from rareword.schemas.tables import CORPUS, WORDS, read_table
+from rareword.schemas.tables import CORPUS, SIDES, WORDS, Side, read_table
 from rareword.transforms import _kernels, bpe, rounds, segmenters, segmenting, words
 from rareword.transforms.elements import TableCoder
 from rareword.transforms.rounds import PairCounts
@@ -205,6 +205,67 @@ def _output_digest(name: str, output: str) -> dict[str, Any]:
     return {"pieces": figures["source_pieces"] + figures["target_pieces"]}
 
 
+def cut_alone(corpus: str, segmenter: str) -> Iterator[Repeat]:
+    """The library behind a saved segmenter on what the segment job gives it: the different words
+    of each side, or its lines; they and the model are in memory. Nothing looks ids up, and nothing
+    is read, written or put together. The digest has the pieces that the corpus has by these cuts.
+    """
+    made = manifest.read(segmenter, "learn-segmenter", "")
+    rules = made.rules["segmenter"]
+    both = segmenters.load(segmenter, rules["kind"], rules["settings"])
+    table = pa.concat_tables(
+        [read_table(url, CORPUS) for url in manifest.read(corpus, "prepare", "").urls]
+    )
+    texts: dict[Side, list[str]] = {}
+    counts: dict[Side, NDArray[np.int64]] = {}
+    for side in SIDES:
+        lines = words.one_chunk(table[side])
+        if rules["kind"] == "sentencepiece":
+            texts[side], counts[side] = lines.to_pylist(), np.ones(len(lines), np.int64)
+        else:
+            column, counts[side] = word_counts(lines)
+            texts[side] = column.to_pylist()
+    work = {side: _library_cut(both[side], texts[side]) for side in SIDES}
+
+    def digest(sizes: dict[Side, list[int]]) -> dict[str, Any]:
+        return {"pieces": sum(int(np.dot(sizes[side], counts[side])) for side in SIDES)}
+
+    while True:
+        yield Repeat(lambda: {side: work[side]() for side in SIDES}, digest)
+
+
+def _library_cut(segmenter: segmenters.Segmenter, texts: list[str]) -> Callable[[], list[int]]:
+    """What cuts the texts by the library alone; it gives the number of pieces of each."""
+    from rareword.transforms.morphology import HyphenationSegmenter, MorfessorSegmenter
+    from rareword.transforms.sentencepieces import SentencePieceSegmenter
+    from rareword.transforms.unigram import UnigramSegmenter
+
+    if isinstance(segmenter, HyphenationSegmenter):
+        import pyphen
+
+        patterns = pyphen.Pyphen(lang=segmenter.language, cache=False)
+
+        def hyphenate() -> list[int]:
+            found = [1 + len(patterns.positions(text)) for text in texts]
+            patterns.hd.cache.clear()
+            return found
+
+        return hyphenate
+    if isinstance(segmenter, MorfessorSegmenter):
+        model = segmenter._model
+        return lambda: [len(model.viterbi_segment(text)[0]) for text in texts]
+    from rareword.transforms.sentencepiece_models import protect
+
+    assert isinstance(segmenter, UnigramSegmenter | SentencePieceSegmenter)
+    processor = segmenter.processor
+    given = [protect(text) for text in texts]
+    return lambda: [
+        len(ids)
+        for batch in peers.batches(given)
+        for ids in processor.encode(batch, out_type=int, num_threads=1)
+    ]
+
+
 def run_command(name: str, options: Mapping[str, Any]) -> Iterator[Repeat]:
     """The same as a command: with the interpreter's start and the imports."""
     output = str(options["output"])
@@ -254,7 +315,7 @@ TASKS: dict[str, Task] = {
     task.__name__: task
     for task in (
         count_words, count_and_learn, learn, segment, kernel, count_both_sides, run_job,
-        run_command, textbook,
+        cut_alone, run_command, textbook,
     )
 }  # fmt: skip
 

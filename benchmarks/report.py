@@ -1,5 +1,6 @@
 """The tables and the ratios as Markdown."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ TITLES = {
     "segment": "Segment",
     "threads": "Two threads",
     "jobs": "Beam jobs, Parquet in to Parquet out, local runner, one process",
+    "kinds": "Kinds of segmenters, each by its Beam jobs",
     "memory": "Memory of count-words",
     "scale": "Growth: learn-merges in rounds of best / 8",
 }
@@ -71,6 +73,42 @@ def show_speeds(table: str, rows: Sequence[Row]) -> str:
             ]
         )  # fmt: skip
     return markdown(["", "MB", "CPU s", "wall s", "MB/s", "base = 1", "result"], lines)
+
+
+def show_kinds(table: str, rows: Sequence[Row]) -> str:
+    """A row a kind, with the library that stands beside it."""
+    wrong, lines = differing(rows), []
+    for row, after in itertools.zip_longest(rows, rows[1:]):
+        if "learning" not in row:
+            continue
+        figures = row["digest"]
+        tokens, pieces, unknown = (
+            sum(figures[f"{side}_{what}"] for side in ("source", "target"))
+            for what in ("tokens", "pieces", "unknown")
+        )
+        beside = ["", "", ""]
+        if after is not None and "learning" not in after:
+            same = " (**not equal**)" if after["name"] in wrong else ""
+            beside = [
+                f"{after['name']}{same}",
+                f"{after['cpu']:.2f}",
+                f"{after['cpu'] / row['cpu']:.2f}",
+            ]
+        learning = [sum(one[clock] for one in row["learning"]) for clock in ("cpu", "wall")]
+        lines.append(
+            [
+                row["name"], *(f"{seconds:.1f}" for seconds in learning), f"{row['cpu']:.2f}",
+                f"{speed(rows, row['name']):.3g}", f"{pieces / tokens:.2f}",
+                f"{unknown / pieces:.2%}", *beside,
+            ]
+        )  # fmt: skip
+    head = [
+        "", "learn CPU s", "wall s", "segment CPU s", "MB/s", "pieces/word", "<unk>",
+        "library alone", "CPU s", "library = 1",
+    ]  # fmt: skip
+    megabytes, size = rows[0]["megabytes"], rows[0]["size"]
+    sides = f"{megabytes:.1f} MB, even lines source and odd ones target; {size:,} merges or pieces"
+    return f"{sides}.\n\n{markdown(head, lines)}"
 
 
 def show_memory(table: str, rows: Sequence[Row]) -> str:
@@ -178,7 +216,9 @@ def show(results: Mapping[str, Any]) -> str:
             continue
         table = results["tables"][name]
         tables[name] = rows = table["rows"]
-        body = {"memory": show_memory, "scale": show_scale}.get(name, show_speeds)(name, rows)
+        body = {"kinds": show_kinds, "memory": show_memory, "scale": show_scale}.get(
+            name, show_speeds
+        )(name, rows)
         parts.append(f"### {title}\n\n{describe(table['run'])}\n\n{body}")
     lines = [
         [what, wanted, f"{measured:.3g}", "" if kept else "missed"]

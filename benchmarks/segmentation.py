@@ -2,8 +2,8 @@
 
     python benchmarks/segmentation.py TABLE --text FILE [--json FILE]
 
-TABLE is count, learn, segment, threads, jobs, memory, scale or all; `show` prints the tables of an
-earlier run from its JSON file. docs/benchmarks.md says what each table measures.
+TABLE is count, learn, segment, threads, jobs, kinds, memory, scale or all; `show` prints the tables
+of an earlier run from its JSON file. docs/benchmarks.md says what each table measures.
 
 Every contestant is a process of its own that prepares itself and then waits (contestants.py); the
 driver lets one after the other do its work once, and goes round again. So all of them see the same
@@ -22,13 +22,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contestants import HERE, Contestant, Row, compete, prepare_peers
 from report import differing, show
 from texts import Text, cut_text, write_corpus
 
 from rareword.schemas import manifest, storage
+from rareword.schemas.tables import SIDES
 
 SAMPLE_MB = 5.0
 """What subword-nmt segments, and rareword beside it: its speed does not grow with more."""
@@ -36,6 +37,10 @@ TEXTBOOK_MB = 20.0
 """What the textbook pipeline counts."""
 SHORT_TIMES = 7
 """The kernels of a round are repeated so many times as often: they take a tenth of a second."""
+KIND_PIECES = 8_000
+"""Merges, or pieces, of a side in the table of kinds."""
+KIND_MIN_COUNT = 5
+"""Rarer words are left out when Morfessor learns, which is slow."""
 LEARN_TYPES, LEARN_MERGES = 65_000, 10_000
 """What subword-nmt learns; it takes half a minute."""
 
@@ -255,6 +260,74 @@ def jobs_table(bench: Bench) -> list[Row]:
     )
 
 
+class Kind(NamedTuple):
+    """A kind of segmenter, with the library that does its cutting, if one does."""
+
+    name: str
+    kind: str
+    options: Mapping[str, Any] = {}
+    merges: Mapping[str, Mapping[str, Any]] = {}
+    """Options of learn-merges, by the option of learn-segmenter that takes what it learns."""
+    library: str = ""
+    """What stands alone beside the job: the library and what it is given."""
+
+
+def _kinds(pieces: int, languages: Sequence[str]) -> list[Kind]:
+    of_sides = dict(zip(("source_language", "target_language"), languages, strict=True))
+    separate = {f"{side}_merges": {"side": side} for side in SIDES}
+    size = {"pieces": pieces}
+    return [
+        Kind("bpe, separate", "bpe", merges=separate),
+        Kind("bpe, joint", "bpe", merges={"merges": {}}),
+        Kind("bpe, joint, ISO 9", "bpe", merges={"merges": {"transliterate": "iso9"}}),
+        Kind("bpe, byte fallback", "bpe", {"byte_fallback": True}, separate),
+        Kind("bytes, joint", "bytes", merges={"merges": {"units": "bytes"}}),
+        Kind("wordpiece", "wordpiece", size),
+        Kind("unigram", "unigram", size, library="sentencepiece, different words"),
+        Kind("sentencepiece", "sentencepiece", size, library="sentencepiece, lines"),
+        Kind("words", "words"),
+        Kind("char-ngram, n = 2", "char-ngram", {"ngram": 2}),
+        Kind("compound", "compound", of_sides),
+        Kind(
+            f"morfessor, words of {KIND_MIN_COUNT} occurrences", "morfessor",
+            {"min_count": KIND_MIN_COUNT}, library="morfessor, different words",
+        ),
+        Kind("hyphenation", "hyphenation", of_sides, library="pyphen, different words"),
+    ]  # fmt: skip
+
+
+def kinds_table(bench: Bench) -> list[Row]:
+    """Every kind learnt by its jobs, once, and `segment` by it; beside it its library alone."""
+    text = bench.text(bench.options.megabytes or 10)
+    corpus, words = bench.corpus(text), bench.file("words")
+    pieces = min(KIND_PIECES, bench.options.merges)
+    _one_job(bench, text, "count-words", corpus=corpus, output=words)
+    rows = []
+    for number, one in enumerate(_kinds(pieces, bench.options.languages)):
+        print(f"  {one.name}", file=sys.stderr)
+        given, learnt = dict(one.options), []
+        for option, options in one.merges.items():
+            given[option] = bench.file(f"{option}-{number}")
+            learnt.append(
+                _one_job(bench, text, "learn-merges", words=words, output=given[option],
+                         merges=pieces, **options)
+            )  # fmt: skip
+        given |= {"corpus": corpus} if one.kind == "sentencepiece" else {"words": words}
+        segmenter = bench.file(f"segmenter-{number}")
+        learnt.append(
+            _one_job(bench, text, "learn-segmenter", segmenter=one.kind, output=segmenter, **given)
+        )
+        options = {"corpus": corpus, "segmenter": segmenter, "output": bench.file("segmented")}
+        job = Contestant(one.name, "run_job", {"name": "segment", "options": options},
+                         text.megabytes, one.name)  # fmt: skip
+        alone = Contestant(one.library, "cut_alone", {"corpus": corpus, "segmenter": segmenter},
+                           text.megabytes, one.name, "pieces")  # fmt: skip
+        found = bench.compete([job, alone] if one.library else [job])
+        found[0] |= {"learning": learnt, "size": pieces}
+        rows += found
+    return rows
+
+
 def _one_job(bench: Bench, text: Text, name: str, **options: Any) -> Row:
     """A job in a fresh process."""
     shutil.rmtree(options["output"], ignore_errors=True)
@@ -306,6 +379,7 @@ TABLES: dict[str, Callable[[Bench], list[Row]]] = {
     "segment": segment_table,
     "threads": threads_table,
     "jobs": jobs_table,
+    "kinds": kinds_table,
     "memory": memory_table,
     "scale": scale_table,
 }
@@ -314,11 +388,15 @@ TABLES: dict[str, Callable[[Bench], list[Row]]] = {
 # ---- the run ----
 
 
-def describe_run(bench: Bench, missing: Mapping[str, str], load: float) -> dict[str, Any]:
+def describe_run(
+    name: str, bench: Bench, missing: Mapping[str, str], load: float
+) -> dict[str, Any]:
     versions = {
         "Python": platform.python_version(),
         **manifest.versions("apache-beam", "numpy", "pyarrow"),
     }
+    if name == "kinds":
+        versions |= manifest.versions("sentencepiece", "morfessor", "pyphen")
     if bench.python is not None:
         pins = [line for line in (HERE / "peers.txt").read_text().split("\n") if "==" in line]
         tools = ("cython", "pyarrow", "pybind11", "setuptools", "wheel")
@@ -361,6 +439,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--scale-merges", type=int, default=59_500, help="those of the scale series (59500)"
     )
+    parser.add_argument(
+        "--languages", type=lambda codes: codes.split(","), default=["en", "ru"],
+        help="of the even and the odd lines, for the table of kinds (en,ru)",
+    )  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3, help="repeats for medians (3)")
     parser.add_argument("--json", type=Path, help="keep the figures here, beside other tables'")
     parser.add_argument(
@@ -378,6 +460,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"{options.table} needs --text")
     if options.text is not None and not Path(options.text).is_file():
         parser.error(f"--text: there is no file {options.text}")
+    if len(options.languages) != len(SIDES):
+        parser.error("--languages: two codes with a comma between them")
     if options.repeats < 1:
         parser.error("--repeats: at least 1")
     return options
@@ -405,7 +489,7 @@ def main() -> None:
             print(f"{name} ...", file=sys.stderr)
             load = os.getloadavg()[0]
             rows = TABLES[name](bench)
-            new[name] = {"run": describe_run(bench, missing, load), "rows": rows}
+            new[name] = {"run": describe_run(name, bench, missing, load), "rows": rows}
             results["tables"][name] = new[name]
             if options.json is not None:
                 storage.write_json(str(options.json), results)

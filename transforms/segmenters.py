@@ -163,11 +163,12 @@ class _CuttingEncoder:
 
     def __init__(self, segmenter: CuttingSegmenter, vocabulary: Vocabulary) -> None:
         self._segmenter, self._vocabulary = segmenter, vocabulary
-        self._ids = {
-            (vocabulary.pieces[i], vocabulary.final[i]): i
-            for i in range(len(vocabulary) - 1, len(SPECIALS) - 1, -1)
-        }
-        self._cache: dict[str, list[int]] = {}
+        self._inside: dict[str, int] = {}
+        self._final: dict[str, int] = {}
+        for i in range(len(vocabulary) - 1, len(SPECIALS) - 1, -1):
+            ids = self._final if vocabulary.final[i] else self._inside
+            ids[vocabulary.pieces[i]] = i
+        self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, lines: pa.Array, threads: int = 1) -> Encoded:
         words, sizes = split_words(lines)
@@ -182,29 +183,37 @@ class _CuttingEncoder:
         offsets = ends[np.concatenate([[0], np.cumsum(sizes)])]
         return Encoded(ids, offsets, sizes)
 
-    def _words(self, words: list[str]) -> list[list[int]]:
+    def _words(self, words: list[str]) -> list[tuple[int, ...]]:
         """The ids of each word."""
         if len(self._cache) + len(words) > self.CACHED_WORDS:
             self._cache.clear()
         new = [word for word in words if word not in self._cache]
         for word, pieces in zip(new, self._segmenter.cut(new), strict=True):
-            last = len(pieces) - 1
-            ids: list[int] = []
-            for position, piece in enumerate(pieces):
-                found = self._ids.get((piece, position == last))
-                if found is not None:
-                    ids.append(found)
-                elif self._segmenter.spells:
-                    ids += self._spelled(piece, position == last)
-                else:
-                    ids.append(UNK)
-            self._cache[word] = ids
+            # Tuples of integers cost the garbage collector nothing, as many lists would.
+            ids = (*map(self._inside.get, pieces[:-1]), self._final.get(pieces[-1]))
+            if None in ids:
+                ids = tuple(self._with_unknown(pieces))
+            self._cache[word] = cast("tuple[int, ...]", ids)
         return [self._cache[word] for word in words]
 
-    def _spelled(self, piece: str, final: bool) -> list[int]:
-        keys = [(character, False) for character in piece]
-        keys[-1] = piece[-1], final
-        return [self._ids.get(key, UNK) for key in keys]
+    def _with_unknown(self, pieces: Sequence[str]) -> list[int]:
+        """The ids of pieces of which some have none."""
+        *inside, final = pieces
+        ids: list[int] = []
+        for piece in inside:
+            ids += self._some(piece, self._inside)
+        return ids + self._some(final, self._final)
+
+    def _some(self, piece: str, last: Mapping[str, int]) -> list[int]:
+        """The ids of a piece whose last character, and itself, has one in `last`."""
+        if piece in last:
+            return [last[piece]]
+        if not self._segmenter.spells:
+            return [UNK]
+        return [
+            *(self._inside.get(character, UNK) for character in piece[:-1]),
+            last.get(piece[-1], UNK),
+        ]
 
 
 def split_words(lines: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -53,6 +53,13 @@ def protect(text: str) -> str:
     return text.translate(_IN) if _TRANSLATED.search(text) else text
 
 
+def protect_words(words: Sequence[str]) -> list[str]:
+    """Protects words, which hold no U+0020; mostly there is nothing to do, which one look tells."""
+    if _TRANSLATED.search(" ".join(words)):
+        return [protect(word) for word in words]
+    return list(words)
+
+
 def odd_rows(lines: pa.Array) -> list[int]:
     """The rows that may hold a character which has to be replaced, from a glance at their bytes."""
     offsets, data = lines.buffers()[1:]

@@ -36,12 +36,12 @@ def to_latin(text: str) -> str:
 
 
 def to_latin_words(words: pa.Array) -> pa.Array:
-    """Transliterates an Arrow array of words. Words hold no line breaks."""
+    """Transliterates an Arrow array of words. Words hold no U+0020."""
     if not len(words):
         return words
-    text = "\n".join(words.to_pylist())
+    text = " ".join(words.to_pylist())
     latin = to_latin(text)
-    return words if latin is text else pa.array(latin.split("\n"), words.type)
+    return words if latin is text else pa.array(latin.split(" "), words.type)
 
 
 def _to_cyrillic(symbol: Symbol) -> Symbol | None:

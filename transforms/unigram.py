@@ -35,8 +35,8 @@ class UnigramSegmenter(CuttingSegmenter):
     def __init__(self, model: bytes, name: str = "the model") -> None:
         """`model`: a sentencepiece model of type unigram. `name` is for errors."""
         self.model = model
-        self._processor = models.load_model(model, name)
-        self._unknown_id = self._processor.unk_id()
+        self.processor = models.load_model(model, name)
+        self._unknown_id = self.processor.unk_id()
 
     @classmethod
     def learn(
@@ -57,10 +57,9 @@ class UnigramSegmenter(CuttingSegmenter):
     @functools.cached_property
     def log_probabilities(self) -> dict[str, float]:
         """The natural logarithm of each piece's probability."""
-        processor = self._processor
         return {
-            models.text_of(processor.id_to_piece(i)): processor.get_score(i)
-            for i in range(len(processor))
+            text: self.processor.get_score(i)
+            for i, text in enumerate(self._texts)
             if i != self._unknown_id
         }
 
@@ -73,10 +72,21 @@ class UnigramSegmenter(CuttingSegmenter):
         return max(map(len, self.log_probabilities), default=1)
 
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
-        protected = [models.protect(word) for word in words]
-        texts = self._processor.encode(protected, out_type=str, num_threads=1)
-        ids = self._processor.encode(protected, out_type=int, num_threads=1)
-        return list(map(self._pieces, words, texts, ids))
+        protected = models.protect_words(words)
+        found: list[Sequence[str]] = []
+        text_of = self._texts.__getitem__
+        encoded = self.processor.encode(protected, out_type=int, num_threads=1)
+        for word, given, ids in zip(words, protected, encoded, strict=True):
+            if self._unknown_id in ids:
+                found.append(self._pieces(word, self.processor.encode(given, out_type=str), ids))
+            else:
+                found.append(list(map(text_of, ids)))
+        return found
+
+    @functools.cached_property
+    def _texts(self) -> list[str]:
+        """What each piece of the model stands for, by the library's ids."""
+        return [models.text_of(self.processor.id_to_piece(i)) for i in range(len(self.processor))]
 
     def _pieces(self, word: str, texts: Sequence[str], ids: Sequence[int]) -> Sequence[str]:
         """The library's pieces as parts of the word. It joins unknown characters; here each is by
@@ -96,8 +106,8 @@ class UnigramSegmenter(CuttingSegmenter):
     def n_best(self, word: str, n: int) -> list[Sequence[str]]:
         """The n most probable segmentations of a word, best first; fewer if there are no more."""
         protected = models.protect(word)
-        texts = self._processor.nbest_encode_as_pieces(protected, n)
-        ids = self._processor.nbest_encode_as_ids(protected, n)
+        texts = self.processor.nbest_encode_as_pieces(protected, n)
+        ids = self.processor.nbest_encode_as_ids(protected, n)
         return [self._pieces(word, *found) for found in zip(texts, ids, strict=True)]
 
     def sample(self, words: Sequence[str], alpha: float, seed: int) -> list[Sequence[str]]:

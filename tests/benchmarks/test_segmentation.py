@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import oracles
+import pyphen
 import pytest
 
+from rareword.pipelines import learn_segmenter
 from rareword.schemas import manifest
 from rareword.schemas.tables import CORPUS, read_table
 
@@ -16,6 +18,7 @@ sys.path.append(str(BENCHMARKS))  # its modules import each other as scripts do
 
 import contestants  # noqa: E402
 import report  # noqa: E402
+import segmentation  # noqa: E402
 import texts  # noqa: E402
 from contestants import Contestant  # noqa: E402
 
@@ -129,3 +132,32 @@ def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
         assert reason == "error: no compiler"
     calls = (tmp_path / "calls").read_text("utf-8").splitlines()
     assert sum(call.startswith("venv") for call in calls) == 1
+
+
+def test_kinds_stand_beside_the_library_that_does_their_cutting(
+    tmp_path: Path, text: texts.Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = segmentation._kinds(100, ["de", "ru"])
+    assert {one.kind for one in every} == set(learn_segmenter.KINDS)
+    some = [one for one in every if one.name in ("bpe, joint", "hyphenation")]
+    monkeypatch.setattr(segmentation, "_kinds", lambda *_: some)
+    command = ["kinds", "--text", text.path, "--merges", "9", "--repeats", "1"]
+    rows = segmentation.kinds_table(
+        segmentation.Bench(segmentation.parse([*command, "--languages", "de,ru"]), tmp_path, None)
+    )
+    assert [row["name"] for row in rows] == ["bpe, joint", "hyphenation", "pyphen, different words"]
+    assert [len(row.get("learning", ())) for row in rows] == [2, 1, 0]
+    words = [oracles.count_words((CLEAN * 30)[side::2]) for side in (0, 1)]
+    patterns = [pyphen.Pyphen(lang=code) for code in ("de", "ru")]
+    cut = sum(
+        (1 + len(one.positions(word))) * count
+        for one, counter in zip(patterns, words, strict=True)
+        for word, count in counter.items()
+    )
+    assert [row["digest"]["pieces"] for row in rows[1:]] == [cut] * 2
+    assert not report.differing(rows)
+    shown = report.show_kinds("kinds", rows)
+    tokens = sum(counter.total() for counter in words)
+    assert f"| {cut / tokens:.2f} | 0.00% | pyphen, different words |" in shown
+    rows[2]["digest"]["pieces"] += 1
+    assert "pyphen, different words (**not equal**)" in report.show_kinds("kinds", rows)

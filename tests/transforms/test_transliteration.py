@@ -77,7 +77,7 @@ def test_russian_text_can_be_written_back(text):
     assert back == text
 
 
-@given(st.lists(st.text(ALPHABET + "xyz09-", min_size=1)))
+@given(st.lists(st.text(ALPHABET + "xyz09-\n\r\t", min_size=1)))
 def test_arrays_are_transliterated_word_by_word(words):
     found = transliteration.to_latin_words(pa.array(words, pa.string())).to_pylist()
     assert found == [transliteration.to_latin(word) for word in words]
