@@ -109,6 +109,8 @@ def _finish(
             f"{side}_fertility": round(pieces / tokens, 4) if tokens else 0.0,
             f"{side}_vocabulary": len(getattr(made, side)),
         }
+        if f"{side}_long_words" in totals:
+            figures[f"{side}_long_words"] = totals[f"{side}_long_words"]
     manifests.check_balance(balance)
     manifests.finish(
         plan,

@@ -268,6 +268,11 @@ def _segment_shard(
     sides = _sides(place, vocabulary_directory, vocabulary)
     counters = {f"{s}_{what}": 0 for s in SIDES for what in ("tokens", "pieces", "unknown")}
     used = {side: np.zeros(len(sides[side].pieces.measures), bool) for side in SIDES}
+    count_long = {}
+    for side, segmenter in _segmenters(place).items():
+        if hasattr(segmenter, "count_long_words"):  # a limit on words is not to be silent
+            count_long[side] = segmenter.count_long_words
+            counters[f"{side}_long_words"] = 0
 
     def tables() -> Iterator[pa.Table]:
         for group in iterate_row_groups(url, CORPUS):
@@ -279,6 +284,8 @@ def _segment_shard(
                 counters[f"{side}_tokens"] += int(encoded.words.sum())
                 counters[f"{side}_pieces"] += len(encoded.ids)
                 counters[f"{side}_unknown"] += unknown
+                if side in count_long:
+                    counters[f"{side}_long_words"] += count_long[side](lines)
                 used[side] |= occurs
                 columns[side] = pa.ListArray.from_arrays(
                     pa.array(encoded.offsets, pa.int32()), pa.array(encoded.ids, pa.int32())

@@ -119,10 +119,6 @@ class Stress:
     spoilt: int
     """Words that lost known characters, and did not before they were perturbed."""
 
-    @property
-    def unknown_share(self) -> float:
-        return self.unknown_pieces / self.pieces if self.pieces else 0.0
-
 
 def measure(
     pairs: Sequence[tuple[str, str]],

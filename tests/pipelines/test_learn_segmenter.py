@@ -448,3 +448,14 @@ def test_every_kind_of_the_table_has_its_class_and_its_options() -> None:
         asked = inspect.signature(getattr(made, learns)).parameters
         for option_name in (*kind.options, *kind.keywords):
             assert option_name.removeprefix("source_").removeprefix("target_") in asked
+
+
+def test_words_beyond_the_limit_of_wordpiece_are_counted(run: Path, tmp_path: Path) -> None:
+    make(f"{tmp_path}/s", "wordpiece", words=f"{run}/words", pieces=400, max_word_length=4)
+    options = segment.SegmentOptions(
+        output=f"{tmp_path}/out", corpus=f"{run}/corpus", segmenter=f"{tmp_path}/s", quiet=True
+    )
+    figures = job.execute(segment.JOB, options).figures
+    for side, lines in (("source", SOURCE), ("target", TARGET)):
+        words = [word for line in lines for word in line.split(" ")]
+        assert figures[f"{side}_long_words"] == sum(len(word) > 4 for word in words) > 0

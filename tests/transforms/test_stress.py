@@ -112,4 +112,3 @@ def test_whole_words_are_spoilt_once():
     assert result.pieces == 5
     assert result.unknown_characters == 4
     assert result.spoilt == 2
-    assert result.unknown_share == 4 / 5
