@@ -81,11 +81,8 @@ def show_kinds(table: str, rows: Sequence[Row]) -> str:
     for row, after in itertools.zip_longest(rows, rows[1:]):
         if "learning" not in row:
             continue
-        figures = row["digest"]
-        tokens, pieces, unknown = (
-            sum(figures[f"{side}_{what}"] for side in ("source", "target"))
-            for what in ("tokens", "pieces", "unknown")
-        )
+        tokens, pieces = (_both_sides(row["digest"], what) for what in ("tokens", "pieces"))
+        new, unknown = (_both_sides(row["held_out"], what) for what in ("pieces", "unknown"))
         beside = ["", "", ""]
         if after is not None and "learning" not in after:
             same = " (**not equal**)" if after["name"] in wrong else ""
@@ -99,7 +96,7 @@ def show_kinds(table: str, rows: Sequence[Row]) -> str:
             [
                 row["name"], *(f"{seconds:.1f}" for seconds in learning), f"{row['cpu']:.2f}",
                 f"{speed(rows, row['name']):.3g}", f"{pieces / tokens:.2f}",
-                f"{unknown / pieces:.2%}", *beside,
+                f"{unknown / new:.2%}", *beside,
             ]
         )  # fmt: skip
     head = [
@@ -109,6 +106,10 @@ def show_kinds(table: str, rows: Sequence[Row]) -> str:
     megabytes, size = rows[0]["megabytes"], rows[0]["size"]
     sides = f"{megabytes:.1f} MB, even lines source and odd ones target; {size:,} merges or pieces"
     return f"{sides}.\n\n{markdown(head, lines)}"
+
+
+def _both_sides(figures: Mapping[str, int], what: str) -> int:
+    return figures[f"source_{what}"] + figures[f"target_{what}"]
 
 
 def show_memory(table: str, rows: Sequence[Row]) -> str:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from contestants import HERE, Contestant, Row, compete, prepare_peers
 from report import differing, show
-from texts import Text, cut_text, write_corpus
+from texts import Text, cut_text, rest_of, write_corpus
 
 from rareword.schemas import manifest, storage
 from rareword.schemas.tables import SIDES
@@ -297,9 +297,12 @@ def _kinds(pieces: int, languages: Sequence[str]) -> list[Kind]:
 
 
 def kinds_table(bench: Bench) -> list[Row]:
-    """Every kind learnt by its jobs, once, and `segment` by it; beside it its library alone."""
-    text = bench.text(bench.options.megabytes or 10)
-    corpus, words = bench.corpus(text), bench.file("words")
+    """Every kind learnt by its jobs, once, and `segment` by it; beside it its library alone. The
+    last tenth of the text is held out, and tells what is unknown."""
+    whole = bench.text(bench.options.megabytes or 10)
+    text = cut_text(whole.path, 0.9 * whole.megabytes, Path(bench.file("most.txt")))
+    rest = rest_of(whole, text, Path(bench.file("rest.txt")))
+    corpus, held_out, words = bench.corpus(text), bench.corpus(rest), bench.file("words")
     pieces = min(KIND_PIECES, bench.options.merges)
     _one_job(bench, text, "count-words", corpus=corpus, output=words)
     rows = []
@@ -323,7 +326,13 @@ def kinds_table(bench: Bench) -> list[Row]:
         alone = Contestant(one.library, "cut_alone", {"corpus": corpus, "segmenter": segmenter},
                            text.megabytes, one.name, "pieces")  # fmt: skip
         found = bench.compete([job, alone] if one.library else [job])
-        found[0] |= {"learning": learnt, "size": pieces}
+        unseen = _one_job(
+            bench,
+            rest,
+            "segment",
+            **{**options, "corpus": held_out, "output": bench.file("unseen")},
+        )
+        found[0] |= {"learning": learnt, "size": pieces, "held_out": unseen["digest"]}
         rows += found
     return rows
 

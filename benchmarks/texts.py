@@ -48,6 +48,19 @@ def cut_text(source: str, megabytes: float, target: Path, repeat: bool = False) 
     return Text(str(target), size / 1e6, number, passes)
 
 
+def rest_of(whole: Text, begin: Text, target: Path) -> Text:
+    """The lines of a text behind those of its beginning, from an even one on: a source line."""
+    skip = begin.lines + begin.lines % 2
+    with (
+        open(whole.path, encoding="utf-8", newline="\n") as stream,
+        open(target, "w", encoding="utf-8", newline="\n") as out,
+    ):
+        out.writelines(itertools.islice(stream, skip, None))
+    if skip >= whole.lines:
+        raise SystemExit(f"{whole.path} is too short: no line is left behind its beginning")
+    return Text(str(target), target.stat().st_size / 1e6, whole.lines - skip, whole.passes)
+
+
 def write_corpus(text: Text, directory: Path) -> str:
     """A finished `corpus` directory; even lines are its source side, odd ones its target side."""
     rows = -(-text.lines // 2)
