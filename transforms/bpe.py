@@ -246,6 +246,12 @@ class BpeSegmenter:
         bound = self._bind(vocabulary)
         return BpeDropout(bound.kernel, bound.table, *self._spelling(vocabulary))
 
+    def sampler(self, vocabulary: Vocabulary, amount: float, seed: int) -> "BpeSampler":
+        """See `segmenters.SamplingSegmenter`. The amount is the probability of BPE-dropout."""
+        if not 0 <= amount <= 1:
+            raise RarewordError(f"{amount} is no probability of BPE-dropout; give one from 0 to 1")
+        return BpeSampler(self.encoder(vocabulary), self.dropout(vocabulary), amount, seed)
+
     def _bind(self, vocabulary: Vocabulary) -> "_Bound":
         left, right, result, symbols, made, inner = self._numbers
         made = dict(made)
@@ -414,3 +420,20 @@ class BpeDropout:
             seed,
             threads,
         )
+
+
+@dataclass(frozen=True)
+class BpeSampler:
+    """Lines to ids by BPE-dropout: see `segmenters.Sampler`."""
+
+    encoder: Encoder
+    dropout: BpeDropout
+    probability: float
+    seed: int
+
+    def encode(self, lines: pa.Array, rows: NDArray[np.int64], threads: int = 1) -> Encoded:
+        best = self.encoder.encode(lines, threads)
+        drawn = self.dropout.draw(
+            best.ids, best.offsets, rows, self.probability, self.seed, threads
+        )
+        return Encoded(*drawn, best.words)

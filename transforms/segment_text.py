@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,10 @@ import pyarrow.compute as pc
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import SEPARATOR, UNK, Vocabulary, joined
 from rareword.transforms.plain_text import Block
-from rareword.transforms.segmenters import Encoded, Segmenter
+from rareword.transforms.segmenters import Encoded, Sampler, Segmenter
+
+if TYPE_CHECKING:
+    from rareword.transforms.unigram import UnigramSegmenter
 
 SPACE = "\u2581"
 """How a space that is part of a piece is shown, as sentencepiece does it."""
@@ -22,14 +26,20 @@ _RAW = re.compile(rf"\\(.)|{SPACE}| ", re.DOTALL)
 class TextSegmenter:
     """Cuts blocks of lines. It counts the pieces that it gives, and those that are `<unk>`.
 
-    Line ends stay as they are, `\\r\\n` too; lines of pieces are joined by single spaces.
+    Line ends stay as they are, `\\r\\n` too; lines of pieces are joined by single spaces. With a
+    sampler, one of the segmenter and this vocabulary, it draws the segmentation of each line.
     """
 
     def __init__(
-        self, segmenter: Segmenter, vocabulary: Vocabulary, as_ids: bool = False, threads: int = 1
+        self,
+        segmenter: Segmenter,
+        vocabulary: Vocabulary,
+        as_ids: bool = False,
+        threads: int = 1,
+        sampler: Sampler | None = None,
     ) -> None:
         self._encoder, self._vocabulary = segmenter.encoder(vocabulary), vocabulary
-        self._threads = threads
+        self._sampler, self._threads = sampler, threads
         self.pieces = self.unknown = 0
         self._shown: pa.Array | None = None
         """How each piece is shown, if that does not depend on the pieces beside it."""
@@ -43,10 +53,15 @@ class TextSegmenter:
         """The pieces of each line, `lo@@ wer` or as ids. RarewordError for a line that is not
         UTF-8."""
         lines, ends = _split(block)
-        encoded = self._encoder.encode(pa.array(lines, pa.large_string()), self._threads)
+        encoded = self._encode(pa.array(lines, pa.large_string()), block.first_line)
         self.pieces += len(encoded.ids)
         self.unknown += int(np.count_nonzero(encoded.ids == UNK))
         return _join(self._lines(encoded), ends)
+
+    def _encode(self, lines: pa.Array, first: int) -> Encoded:
+        if self._sampler is None:
+            return self._encoder.encode(lines, self._threads)
+        return self._sampler.encode(lines, first + np.arange(len(lines)), self._threads)
 
     def _lines(self, encoded: Encoded) -> list[str]:
         if self._shown is None:
@@ -62,6 +77,32 @@ class TextSegmenter:
         """Pieces of raw text with all their spaces. A backslash stands before U+2581 and each
         backslash of the text. Where bytes make a character, the last one shows it."""
         return [text.translate(_SHOWN) for text in self._vocabulary.texts(ids)]
+
+
+def list_segmentations(segmenter: "UnigramSegmenter", n: int, block: Block) -> bytes:
+    """The n most probable segmentations of each word, one a line, with the natural logarithms of
+    their probabilities.
+
+    Pieces are the model's, whether the vocabulary has them or not. RarewordError naming the line
+    that is not one word.
+    """
+    lines, ends = _split(block)
+    shown: list[str] = []
+    for number, (word, end) in enumerate(zip(lines, ends, strict=True), block.first_line + 1):
+        if not word or " " in word:
+            raise RarewordError(
+                f"{block.name}, line {number}: {word!r} is not one word; --n-best takes one a line"
+            )
+        found = segmenter.n_best(word, n)
+        between = end if end.endswith("\n") else f"{end}\n"
+        shown += [between.join(_scored(segmenter, pieces) for pieces in found), end]
+    return "".join(shown).encode()
+
+
+def _scored(segmenter: "UnigramSegmenter", pieces: Sequence[str]) -> str:
+    *inside, final = pieces
+    shown = [*(piece + SEPARATOR for piece in inside), final + " " * final.endswith(SEPARATOR)]
+    return f"{' '.join(shown)}\t{segmenter.log_probability(pieces):.4f}"
 
 
 def restore_pieces(vocabulary: Vocabulary, block: Block) -> bytes:

@@ -109,6 +109,22 @@ class Segmenter(Protocol):
         """The segmenter that `save` wrote."""
 
 
+class Sampler(Protocol):
+    """A segmenter bound to a vocabulary, which draws one of the segmentations that a text has."""
+
+    def encode(self, lines: pa.Array, rows: NDArray[np.int64], threads: int = 1) -> Encoded:
+        """The ids of each line; lines[i] is line rows[i] of the text, counted from 0, and its
+        random numbers are a function of the sampler's seed and rows[i] alone."""
+
+
+class SamplingSegmenter(Segmenter, Protocol):
+    """Has more than one segmentation of a text."""
+
+    def sampler(self, vocabulary: Vocabulary, amount: float, seed: int) -> Sampler:
+        """amount: says how far draws go from the best segmentation; each kind has its own measure.
+        Raises RarewordError if it is out of range."""
+
+
 class RawSegmenter(Segmenter, Protocol):
     """Cuts raw text: spaces are part of the pieces, none of which is final, so words do not tell
     what pieces there are."""
@@ -155,10 +171,12 @@ class CuttingSegmenter:
         return COUNTED.empty_table()
 
     def encoder(self, vocabulary: Vocabulary) -> Encoder:
-        return _CuttingEncoder(self, vocabulary)
+        return CuttingEncoder(self, vocabulary)
 
 
-class _CuttingEncoder:
+class CuttingEncoder:
+    """The encoder of a segmenter that cuts word by word."""
+
     CACHED_WORDS = 1 << 20
 
     def __init__(self, segmenter: CuttingSegmenter, vocabulary: Vocabulary) -> None:
@@ -189,12 +207,16 @@ class _CuttingEncoder:
             self._cache.clear()
         new = [word for word in words if word not in self._cache]
         for word, pieces in zip(new, self._segmenter.cut(new), strict=True):
-            # Tuples of integers cost the garbage collector nothing, as many lists would.
-            ids = (*map(self._inside.get, pieces[:-1]), self._final.get(pieces[-1]))
-            if None in ids:
-                ids = tuple(self._with_unknown(pieces))
-            self._cache[word] = cast("tuple[int, ...]", ids)
+            self._cache[word] = self.ids(pieces)
         return [self._cache[word] for word in words]
+
+    def ids(self, pieces: Sequence[str]) -> tuple[int, ...]:
+        """The ids of a word's pieces."""
+        # Tuples of integers cost the garbage collector nothing, as many lists would.
+        ids = (*map(self._inside.get, pieces[:-1]), self._final.get(pieces[-1]))
+        if None in ids:
+            return tuple(self._with_unknown(pieces))
+        return cast("tuple[int, ...]", ids)
 
     def _with_unknown(self, pieces: Sequence[str]) -> list[int]:
         """The ids of pieces of which some have none."""

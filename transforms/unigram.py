@@ -16,10 +16,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rareword.schemas import storage
+from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import ShardRecord
+from rareword.schemas.vocabulary import Vocabulary
 from rareword.transforms import sentencepiece_models as models
-from rareword.transforms.segmenters import CuttingSegmenter
+from rareword.transforms.segmenters import CuttingEncoder, CuttingSegmenter, Encoded, split_words
 
+Steps = list[list[tuple[int, float]]]
+"""For each place in a word where a piece may end: where it may begin, and how probable that is."""
+
+LARGEST_ALPHA = 1e6
+"""Above, rounding errors of the logarithms would count."""
+MOST_SEGMENTATIONS = 512
+"""The library gives no more of a word."""
 UNKNOWN_PENALTY = 10.0
 """How far the log probability of an unknown character lies below that of the rarest piece."""
 
@@ -104,25 +113,30 @@ class UnigramSegmenter(CuttingSegmenter):
         return math.fsum(self.log_probabilities.get(piece, self._unknown) for piece in pieces)
 
     def n_best(self, word: str, n: int) -> list[Sequence[str]]:
-        """The n most probable segmentations of a word, best first; fewer if there are no more."""
+        """The n most probable segmentations of a word, best first; fewer if there are no more.
+        Raises RarewordError for n above MOST_SEGMENTATIONS."""
+        if not 1 <= n <= MOST_SEGMENTATIONS:
+            raise RarewordError(
+                f"{n} segmentations of a word cannot be listed; ask for 1 to {MOST_SEGMENTATIONS}"
+            )
         protected = models.protect(word)
         texts = self.processor.nbest_encode_as_pieces(protected, n)
         ids = self.processor.nbest_encode_as_ids(protected, n)
         return [self._pieces(word, *found) for found in zip(texts, ids, strict=True)]
 
-    def sample(self, words: Sequence[str], alpha: float, seed: int) -> list[Sequence[str]]:
+    def sample(self, words: Sequence[str], alpha: float, seed: int | str) -> list[Sequence[str]]:
         """A random segmentation of each word, drawn from all with a chance that is proportional to
         its probability to the power of `alpha`: 1 is the model's own, 0 makes all equal, and a
         large one gives the best. The result is a function of words, alpha and seed.
         """
         generator = random.Random(seed)
-        return [self._sample(word, alpha, generator) for word in words]
+        return [_draw(word, self.steps(word, alpha), generator) for word in words]
 
-    def _sample(self, word: str, alpha: float, generator: random.Random) -> Sequence[str]:
-        """Adds up all ways to each place, then draws piece after piece from the end."""
+    def steps(self, word: str, alpha: float) -> Steps:
+        """What `sample` draws from: adds up all ways to each place."""
         known = self.log_probabilities
         ways = [0.0]  # the logarithm of the sum over all segmentations of word[:end]
-        steps: list[list[tuple[int, float]]] = [[]]  # the last piece's begin, and its share of that
+        steps: Steps = [[]]
         for end in range(1, len(word) + 1):
             found = []
             for begin in range(max(0, end - self._longest), end):
@@ -133,16 +147,17 @@ class UnigramSegmenter(CuttingSegmenter):
                     found.append((begin, ways[begin] + alpha * score))
             best = max(score for _, score in found)
             ways.append(best + math.log(sum(math.exp(score - best) for _, score in found)))
-            steps.append(found)
-        pieces: list[str] = []
-        end = len(word)
-        while end:
-            begins = [begin for begin, _ in steps[end]]
-            weights = [math.exp(score - ways[end]) for _, score in steps[end]]
-            (begin,) = generator.choices(begins, weights)
-            pieces.append(word[begin:end])
-            end = begin
-        return pieces[::-1]
+            steps.append([(begin, math.exp(score - ways[end])) for begin, score in found])
+        return steps
+
+    def sampler(self, vocabulary: Vocabulary, amount: float, seed: int) -> "UnigramSampler":
+        """See `segmenters.SamplingSegmenter`. The amount is alpha."""
+        if not 0 < amount <= LARGEST_ALPHA:
+            raise RarewordError(
+                f"{amount} is no alpha of a unigram model; give one above 0 and at most "
+                f"{LARGEST_ALPHA:,.0f}"
+            )
+        return UnigramSampler(self, vocabulary, amount, seed)
 
     def save(self, directory: str, side: str) -> list[ShardRecord]:
         return [models.save_model(self.model, directory, _file_name(side))]
@@ -151,6 +166,57 @@ class UnigramSegmenter(CuttingSegmenter):
     def load(cls, directory: str, side: str, settings: Mapping[str, Any]) -> "UnigramSegmenter":
         name = _file_name(side)
         return cls(models.read_model(directory, name), storage.join(directory, name))
+
+
+def _draw(word: str, steps: Steps, generator: random.Random) -> Sequence[str]:
+    """Draws piece after piece from the end."""
+    pieces: list[str] = []
+    end = len(word)
+    while end:
+        begins, weights = zip(*steps[end], strict=True)
+        (begin,) = generator.choices(begins, weights)
+        pieces.append(word[begin:end])
+        end = begin
+    return pieces[::-1]
+
+
+class UnigramSampler:
+    """Lines to ids by segmentations that `UnigramSegmenter.sample` draws, anew for each word.
+
+    Word w of line r, both counted from 0, is that of `sample([word], alpha, f"{seed} {r} {w}")`.
+    A piece without an id is spelled in characters.
+    """
+
+    CACHED_WORDS = 1 << 15
+
+    def __init__(
+        self, segmenter: UnigramSegmenter, vocabulary: Vocabulary, alpha: float, seed: int
+    ) -> None:
+        self._segmenter, self._alpha, self._seed = segmenter, alpha, seed
+        self._encoder = CuttingEncoder(segmenter, vocabulary)
+        self._cache: dict[str, Steps] = {}
+
+    def encode(self, lines: pa.Array, rows: NDArray[np.int64], threads: int = 1) -> Encoded:
+        """See `segmenters.Sampler`."""
+        words, sizes = split_words(lines)
+        texts = iter(words.to_pylist())
+        ids: list[int] = []
+        offsets = [0]
+        for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
+            for place in range(size):
+                word = next(texts)
+                generator = random.Random(f"{self._seed} {row} {place}")
+                ids += self._encoder.ids(_draw(word, self._steps(word), generator))
+            offsets.append(len(ids))
+        return Encoded(np.array(ids, np.int32), np.array(offsets, np.int64), sizes)
+
+    def _steps(self, word: str) -> Steps:
+        steps = self._cache.get(word)
+        if steps is None:
+            if len(self._cache) >= self.CACHED_WORDS:
+                self._cache.clear()
+            steps = self._cache[word] = self._segmenter.steps(word, self._alpha)
+        return steps
 
 
 def _file_name(side: str) -> str:

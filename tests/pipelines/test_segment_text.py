@@ -1,18 +1,29 @@
 """segment-text as a command: pieces of standard input, and text again."""
 
 import io
+import itertools
+import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import oracles
+import pyarrow as pa
 import pytest
 from babel import Locale
 from subword_nmt.apply_bpe import BPE
 
 from rareword.pipelines import cli
-from rareword.transforms import plain_text
+from rareword.schemas import manifest as manifests
+from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.merges import Symbol
+from rareword.schemas.vocabulary import UNK
+from rareword.transforms import plain_text, segmenters
+from rareword.transforms.segment_text import list_segmentations, restore_pieces
+from rareword.transforms.unigram import UnigramSegmenter
 
 ENGLISH, RUSSIAN = (
     [" ".join(name.split()) for name in Locale(code).territories.values()] for code in ("en", "ru")
@@ -21,7 +32,7 @@ ENGLISH, RUSSIAN = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Segmenters of words, of separate BPE and of bytes, learnt from names of places."""
+    """Segmenters of words, separate BPE, bytes and unigram LM, learnt from names of places."""
     path = tmp_path_factory.mktemp("run")
     rows = min(len(ENGLISH), len(RUSSIAN))
     oracles.write_corpus(f"{path}/corpus", ENGLISH[:rows], RUSSIAN[:rows])
@@ -36,6 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job("learn-merges", *words, "--merges", "60", "--units", "bytes", "--output", f"{path}/joint")
     learn = ("learn-segmenter", *words, "--segmenter")
     job(*learn, "words", "--output", f"{path}/by-words")
+    job(*learn, "unigram", "--pieces", "150", "--output", f"{path}/by-unigram")
     job(*learn, "bytes", "--merges", f"{path}/joint", "--output", f"{path}/by-bytes")
     job(*learn, "bpe", "--source-merges", f"{path}/source", "--target-merges", f"{path}/target",
         "--output", f"{path}/by-bpe")  # fmt: skip
@@ -116,6 +128,36 @@ def test_unknown_pieces_are_told(run: Path, command: Command) -> None:
         (b"one\n\xff\n", ("--restore",), "standard input, line 2: byte 0 is not UTF-8"),
         (b"3\nx\n", ("--restore", "--ids"), "standard input, line 2: 'x' is not of ids"),
         (b"3 9999999\n", ("--restore", "--ids"), "standard input, line 1: the vocabulary has no "),
+        (b"", ("--sample", "1.5"), "--sample: 1.5 is no probability of BPE-dropout"),
+        (b"", ("--sample", "-0.1"), "--sample: -0.1 is no probability of BPE-dropout"),
+        (b"", ("--sample", "nan"), "--sample: nan is not a number"),
+        (b"", ("--sample", "0", "--restore"), "--sample and --restore do not go together"),
+        (b"", ("--seed", "0"), "--seed is of --sample; give both"),
+        (b"", ("--sample", "0.1", "--seed", "-1"), "--seed: -1 is below 0"),
+        (b"", ("--sample", "0.1", "--seed", str(2**64)), f"--seed: {2**64} is above {2**64 - 1}"),
+        (b"", ("--n-best", "0"), "--n-best: 0 is below 1"),
+        (b"", ("--n-best", "513"), "--n-best: 513 is above 512"),
+        (b"", ("--n-best", "2", "--ids"), "--n-best and --ids do not go together"),
+        (b"", ("--n-best", "2", "--restore"), "--n-best and --restore do not go together"),
+        (b"", ("--n-best", "2", "--sample", "0"), "--n-best and --sample do not go together"),
+        (b"", ("--n-best", "2"), "--n-best: a segmenter of kind 'bpe' gives one segmentation"),
+        (
+            b"",
+            ("--segmenter", "{run}/by-words", "--sample", "0"),
+            "--sample: a segmenter of kind",
+        ),
+        (b"", ("--segmenter", "{run}/by-unigram", "--sample", "0"), "--sample: 0.0 is no alpha"),
+        (b"", ("--segmenter", "{run}/by-unigram", "--sample", "inf"), "--sample: inf is no alpha"),
+        (
+            b"one\none two\n",
+            ("--segmenter", "{run}/by-unigram", "--n-best", "2"),
+            "standard input, line 2: 'one two' is not one word",
+        ),
+        (
+            b"one\n\n",
+            ("--segmenter", "{run}/by-unigram", "--n-best", "2"),
+            "standard input, line 2: '' is not one word",
+        ),
         (b"", ("--kernel-threads", "0"), "--kernel-threads: 0 is below 1"),
         (b"", ("--restroe",), "unknown argument --restroe; did you mean --restore?"),
         (b"", ("--segmenter", "{run}/words"), "--segmenter: {run}/words was written by `count-w"),
@@ -130,6 +172,159 @@ def test_what_is_wrong_is_a_sentence(
     assert code == 1
     assert said.startswith(f"rareword segment-text: {sentence.format(run=run)}")
     assert len(said.splitlines()) == 1
+
+
+# ---- sampled and n-best segmentations ----
+
+KINDS = {"by-bpe": "bpe", "by-bytes": "bytes", "by-unigram": "unigram"}
+TEXT = [*ENGLISH[:60], "", *ENGLISH[:60], " Chad  \u2603Peru "]
+
+
+def loaded(run: Path, directory: str, side: Literal["source", "target"] = "source") -> Any:
+    """A segmenter with its vocabulary."""
+    rules = manifests.read(str(run / directory), "learn-segmenter", "here").rules["segmenter"]
+    assert rules["kind"] == KINDS[directory]
+    segmenter = segmenters.load(str(run / directory), rules["kind"], rules["settings"])[side]
+    return segmenter, getattr(vocabularies.read_both(str(run / directory)), side)
+
+
+@pytest.mark.parametrize("directory", ["by-bpe", "by-bytes"])
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("seed", [None, 0, 2**64 - 1])
+def test_bpe_is_drawn_by_dropout(
+    run: Path, command: Command, directory: str, probability: float, seed: int | None
+) -> None:
+    segmenter, vocabulary = loaded(run, directory)
+    best = segmenter.encoder(vocabulary).encode(pa.array(TEXT))
+    ids, offsets = segmenter.dropout(vocabulary).draw(
+        best.ids, best.offsets, np.arange(len(TEXT)), probability, 1 if seed is None else seed
+    )
+    rows = [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+    data = "\n".join(TEXT).encode()
+    options = ["--side", "source", "--sample", str(probability)]
+    options += [] if seed is None else ["--seed", str(seed)]
+    _, found, _ = command(data, run / directory, *options)
+    assert found.decode().split("\n") == [" ".join(vocabulary.display(row)) for row in rows]
+    _, found, _ = command(data, run / directory, *options, "--ids")
+    assert [[int(i) for i in line.split()] for line in found.decode().split("\n")] == rows
+    if probability == 0:
+        assert command(data, run / directory, *options[:2], "--ids")[1] == found
+    if probability == 1 and directory == "by-bytes":
+        assert list(map(len, rows)) == [len(line.replace(" ", "").encode()) for line in TEXT]
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0])
+def test_unigram_is_drawn_word_by_word(run: Path, command: Command, alpha: float) -> None:
+    segmenter, vocabulary = loaded(run, "by-unigram")
+
+    def ids(pieces: Sequence[str]) -> list[int]:
+        found: list[int] = []
+        for position, piece in enumerate(pieces, 1):
+            final = position == len(pieces)
+            one = vocabulary.id(Symbol(piece, final))
+            spelled = [
+                vocabulary.id(Symbol(character, final and place == len(piece)))
+                for place, character in enumerate(piece, 1)
+            ]
+            found += spelled if one == UNK else [one]
+        return found
+
+    expected = [
+        [
+            i
+            for place, word in enumerate(line.split())
+            for i in ids(segmenter.sample([word], alpha, f"5 {row} {place}")[0])
+        ]
+        for row, line in enumerate(TEXT)
+    ]
+    data = "\n".join(TEXT).encode()
+    options = ("--side", "source", "--sample", str(alpha), "--seed", "5")
+    _, found, said = command(data, run / "by-unigram", *options)
+    shown = [" ".join(vocabulary.display(row)) for row in expected]
+    assert found.decode().split("\n") == shown
+    assert shown[:60] != shown[61:121], "equal lines are drawn alike"
+    assert said.startswith("segment-text: 1 of ")
+
+
+def test_a_large_alpha_draws_the_best_segmentation(run: Path, command: Command) -> None:
+    data = "\n".join(TEXT).encode()
+    best = command(data, run / "by-unigram", "--side", "source")
+    assert command(data, run / "by-unigram", "--side", "source", "--sample", "1e6") == best
+
+
+@pytest.mark.parametrize("directory", KINDS)
+def test_draws_depend_on_seed_and_line_and_give_the_text(
+    run: Path, command: Command, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    data = "\n".join(ENGLISH[:80]).encode()
+
+    def draw(seed: int, threads: int = 1) -> bytes:
+        options = ("--sample", "0.4", "--seed", str(seed), "--kernel-threads", str(threads))
+        code, found, said = command(data, run / directory, "--side", "source", *options)
+        assert (code, said) == (0, "")
+        return found
+
+    first, other = draw(1), draw(2)
+    assert first != other
+    code, text, _ = command(first, run / directory, "--side", "source", "--restore")
+    assert (code, text) == (0, data)
+    assert draw(1, threads=3) == first
+    for size in (7, 100):
+        monkeypatch.setattr(plain_text, "BLOCK_BYTES", size)
+        assert draw(1, threads=2) == first
+
+
+def segmentations(word: str, known: Container[str]) -> Iterator[list[str]]:
+    """All ways to cut a word into known pieces, or single characters."""
+    if not word:
+        yield []
+    for end in range(1, len(word) + 1):
+        if end == 1 or word[:end] in known:
+            yield from ([word[:end], *rest] for rest in segmentations(word[end:], known))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("block", [7, 1 << 20])
+def test_n_best_are_the_most_probable_of_all_segmentations(
+    run: Path, command: Command, monkeypatch: pytest.MonkeyPatch, end: str, block: int
+) -> None:
+    monkeypatch.setattr(plain_text, "BLOCK_BYTES", block)
+    scores = loaded(run, "by-unigram")[0].log_probabilities
+    unknown = min(scores.values()) - 10
+    words = [word for line in ENGLISH for word in line.split() if len(word) < 10][:50]
+    words += ["C", "\u2603", "Chad\u2603", "a@"]
+    data = end.join(words).encode()
+    code, out, said = command(data, run / "by-unigram", "--side", "source", "--n-best", "6")
+    assert (code, said) == (0, "")
+    lines = iter(out.decode().split(end))
+    for word in words:
+        scored = {
+            tuple(cut): math.fsum(scores.get(piece, unknown) for piece in cut)
+            for cut in segmentations(word, scores)
+        }
+        best = sorted(scored.values(), reverse=True)[:6]
+        found = []
+        for expected in best:
+            shown, score = next(lines).split("\t")
+            pieces = tuple(shown.split("@@ "))
+            found.append(pieces)
+            assert math.isclose(scored[pieces], expected, abs_tol=1e-4)
+            assert score == f"{float(score):.4f}"
+            assert math.isclose(float(score), expected, abs_tol=1e-4)
+        assert len(set(found)) == len(found)
+    assert next(lines, None) is None
+
+
+def test_listed_pieces_that_look_like_marks_are_read_back(run: Path) -> None:
+    words = ["a@@", "b@@", "@@", "ab", "ba@@"]
+    segmenter = UnigramSegmenter.learn(pa.array(words), np.array([5, 4, 9, 3, 2]), pieces=8)
+    assert "@@" in segmenter.log_probabilities
+    text = "".join(f"{word}\n" for word in words).encode()
+    listed = list_segmentations(segmenter, 1, plain_text.Block(text, "text", 0))
+    shown = b"".join(line.split(b"\t")[0] + b"\n" for line in listed.splitlines())
+    assert b"@@ \n" in shown
+    vocabulary = loaded(run, "by-unigram")[1]
+    assert restore_pieces(vocabulary, plain_text.Block(shown, "shown", 0)) == text
 
 
 def test_a_line_goes_on_before_the_next_one_comes(run: Path) -> None:

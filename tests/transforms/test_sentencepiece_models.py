@@ -265,6 +265,10 @@ def test_the_worked_example_has_its_printed_values():
         ((math.prod(CATS[p] for p in cut), list(cut)) for cut in all_cuts("cats")), reverse=True
     )
     assert segmenter.n_best("cats", 8) == [cut for _, cut in by_hand]
+    assert segmenter.n_best("cats", 512) == segmenter.n_best("cats", 8)
+    for n in (0, 513):
+        with pytest.raises(RarewordError, match=f"{n} segmentations of a word cannot be listed"):
+            segmenter.n_best("cats", n)
 
 
 @given(
