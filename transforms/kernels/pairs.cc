@@ -40,15 +40,18 @@ py::tuple to_python(std::vector<PairTable>&& tables, int64_t parts) {
     const py::gil_scoped_release release;
     const auto n = static_cast<int>(tables.size());
     fold(tables, add_atomically);
-    PartLayout rows(tables.size(), parts);
+    // Each thread takes a share of every table: after folding the first has most of the pairs.
+    const auto for_share = [&](int t, auto use) {
+      for (const PairTable& table : tables) table.for_each(t, n, use);
+    };
+    PartLayout rows(n, parts);
     in_threads(n, [&](int t) {
-      tables[t].for_each(
-          [&](uint64_t key, int64_t) { ++rows.count(t, part_of(hash_pair(key), parts)); });
+      for_share(t, [&](uint64_t key, int64_t) { ++rows.count(t, part_of(hash_pair(key), parts)); });
     });
     bounds = rows.settle();
     columns = std::make_unique<Columns>(bounds.back());
     in_threads(n, [&](int t) {
-      tables[t].for_each([&](uint64_t key, int64_t count) {
+      for_share(t, [&](uint64_t key, int64_t count) {
         const int64_t row = rows.take(t, part_of(hash_pair(key), parts));
         columns->left[row] = static_cast<int32_t>(key >> 32);
         columns->right[row] = static_cast<int32_t>(key);

@@ -74,6 +74,7 @@ inline uint64_t hash_pair(uint64_t key) { return mix(key, 0x9E3779B97F4A7C15ull)
 
 // The part of `parts` that an entry belongs to.
 inline int64_t part_of(uint64_t hash, int64_t parts) {
+  if (parts == 1) return 0;
   return static_cast<int64_t>((hash & 0xFFFFFFFF) % static_cast<uint64_t>(parts));
 }
 
@@ -198,14 +199,15 @@ class alignas(kCacheLine) StringTable {
     typename StringTable::Head* head_;
   };
 
+  // The entries that are thread k's of n.
   template <class Use>
-  void for_each_entry(Use use) {
+  void for_each_entry(int k, int n, Use use) {
     Entry entry;
     for (size_t begin = 0; begin < entries_.size();) {
       entry.head_ = head_at(begin);
       entry.hash = hash_bytes(entry.text());
       begin += entry_bytes(entry.head_->size);
-      use(entry);
+      if (thread_of(entry.hash, n) == k) use(entry);
     }
   }
   Value* find(const Entry& entry) { return find(entry.text(), entry.hash); }
@@ -291,11 +293,13 @@ class alignas(kCacheLine) PairTable {
     return slots_[at].value;
   }
 
-  // Calls use(key, value) for every pair that was not dropped.
+  // Calls use(key, value) for every pair that was not dropped, in share `k` of `n` of the table.
   template <class Use>
-  void for_each(Use use) const {
-    for (const Slot& slot : slots_)
-      if (slot.key != kEmpty && slot.value != kDropped) use(slot.key, slot.value);
+  void for_each(int k, int n, Use use) const {
+    const size_t end = slots_.size() * (k + 1) / n;
+    for (size_t at = slots_.size() * k / n; at < end; ++at)
+      if (slots_[at].key != kEmpty && slots_[at].value != kDropped)
+        use(slots_[at].key, slots_[at].value);
   }
 
   // An entry that may be dropped; see `fold`.
@@ -310,13 +314,15 @@ class alignas(kCacheLine) PairTable {
     PairTable::Slot* slot_;
   };
 
+  // The entries that are thread k's of n.
   template <class Use>
-  void for_each_entry(Use use) {
+  void for_each_entry(int k, int n, Use use) {
     Entry entry;
-    for (Slot& slot : slots_) {
-      if (slot.key == kEmpty) continue;
-      entry.slot_ = &slot;
-      entry.hash = hash_pair(slot.key);
+    const size_t end = slots_.size() * (k + 1) / n;
+    for (size_t at = slots_.size() * k / n; at < end; ++at) {
+      if (slots_[at].key == kEmpty) continue;
+      entry.slot_ = &slots_[at];
+      entry.hash = hash_pair(slots_[at].key);
       use(entry);
     }
   }

@@ -84,9 +84,7 @@ void fold(std::vector<Table>& tables, Add add) {
                 break;
               }
           });
-      tables[k].for_each_entry([&](const auto& entry) {
-        if (thread_of(entry.hash, n) == t) entries.push(entry);
-      });
+      tables[k].for_each_entry(t, n, [&](const auto& entry) { entries.push(entry); });
       entries.finish();
     }
   });
