@@ -11,7 +11,7 @@ them on disk. `CuttingSegmenter` is the base of those that cut one word after th
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -206,9 +206,12 @@ class CuttingEncoder:
         if len(self._cache) + len(words) > self.CACHED_WORDS:
             self._cache.clear()
         new = [word for word in words if word not in self._cache]
-        for word, pieces in zip(new, self._segmenter.cut(new), strict=True):
-            self._cache[word] = self.ids(pieces)
+        self._cache.update(zip(new, self._cut(new), strict=True))
         return [self._cache[word] for word in words]
+
+    def _cut(self, words: list[str]) -> Iterable[tuple[int, ...]]:
+        """The ids of words that are seen for the first time."""
+        return map(self.ids, self._segmenter.cut(words))
 
     def ids(self, pieces: Sequence[str]) -> tuple[int, ...]:
         """The ids of a word's pieces."""

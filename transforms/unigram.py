@@ -8,8 +8,8 @@ cost the text's likelihood least, again and again; characters stay.
 import functools
 import math
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,13 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import ShardRecord
 from rareword.schemas.vocabulary import Vocabulary
 from rareword.transforms import sentencepiece_models as models
-from rareword.transforms.segmenters import CuttingEncoder, CuttingSegmenter, Encoded, split_words
+from rareword.transforms.segmenters import (
+    CuttingEncoder,
+    CuttingSegmenter,
+    Encoded,
+    Encoder,
+    split_words,
+)
 
 Steps = list[list[tuple[int, float]]]
 """For each place in a word where a piece may end: where it may begin, and how probable that is."""
@@ -68,7 +74,7 @@ class UnigramSegmenter(CuttingSegmenter):
         """The natural logarithm of each piece's probability."""
         return {
             text: self.processor.get_score(i)
-            for i, text in enumerate(self._texts)
+            for i, text in enumerate(self.texts)
             if i != self._unknown_id
         }
 
@@ -83,7 +89,7 @@ class UnigramSegmenter(CuttingSegmenter):
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
         protected = models.protect_words(words)
         found: list[Sequence[str]] = []
-        text_of = self._texts.__getitem__
+        text_of = self.texts.__getitem__
         encoded = self.processor.encode(protected, out_type=int, num_threads=1)
         for word, given, ids in zip(words, protected, encoded, strict=True):
             if self._unknown_id in ids:
@@ -92,8 +98,11 @@ class UnigramSegmenter(CuttingSegmenter):
                 found.append(list(map(text_of, ids)))
         return found
 
+    def encoder(self, vocabulary: Vocabulary) -> Encoder:
+        return _UnigramEncoder(self, vocabulary)
+
     @functools.cached_property
-    def _texts(self) -> list[str]:
+    def texts(self) -> list[str]:
         """What each piece of the model stands for, by the library's ids."""
         return [models.text_of(self.processor.id_to_piece(i)) for i in range(len(self.processor))]
 
@@ -178,6 +187,30 @@ def _draw(word: str, steps: Steps, generator: random.Random) -> Sequence[str]:
         pieces.append(word[begin:end])
         end = begin
     return pieces[::-1]
+
+
+class _UnigramEncoder(CuttingEncoder):
+    """Goes from the library's ids to those of the vocabulary without a look at the texts."""
+
+    def __init__(self, segmenter: UnigramSegmenter, vocabulary: Vocabulary) -> None:
+        super().__init__(segmenter, vocabulary)
+        self._unigram = segmenter
+        unknown = segmenter.processor.unk_id()
+        texts = [text if i != unknown else "" for i, text in enumerate(segmenter.texts)]
+        self._inside_of = [self._inside.get(text) for text in texts]
+        self._final_of = [self._final.get(text) for text in texts]
+
+    def _cut(self, words: list[str]) -> Iterable[tuple[int, ...]]:
+        inside, final = self._inside_of.__getitem__, self._final_of
+        protected = models.protect_words(words)
+        encoded = self._unigram.processor.encode(protected, out_type=int, num_threads=1)
+        for word, numbers in zip(words, encoded, strict=True):
+            last = numbers.pop()
+            ids = (*map(inside, numbers), final[last])
+            if None in ids:
+                yield self.ids(self._unigram.cut([word])[0])
+            else:
+                yield cast("tuple[int, ...]", ids)
 
 
 class UnigramSampler:
