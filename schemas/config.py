@@ -47,13 +47,7 @@ for _tag, _pattern, _first in (
 
 def read(url: str) -> Any:
     """The value of a YAML file. Raises RarewordError with file and line for a syntax error."""
-    with storage.open_read(url) as stream:
-        data = stream.read()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
-    return parse(text, url)
+    return parse(storage.read_text(url), url)
 
 
 def parse(text: str, name: str) -> Any:

@@ -138,9 +138,4 @@ def from_codes(text: str, name: str) -> Codes:
 
 def read_codes(url: str) -> Codes:
     """Reads a codes file by URL (UTF-8 always)."""
-    with storage.open_read(url) as stream:
-        data = stream.read()
-    try:
-        return from_codes(data.decode(), url)
-    except UnicodeDecodeError as error:
-        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
+    return from_codes(storage.read_text(url), url)

@@ -169,6 +169,20 @@ def _abandon(stream: Any, renames: bool) -> None:
         stream.closed = True
 
 
+def read_text(url: str) -> str:
+    """A whole file as text; a RarewordError naming file and byte if it is not UTF-8."""
+    with open_read(url) as stream:
+        return decode(stream.read(), url)
+
+
+def decode(data: bytes, url: str) -> str:
+    """The text of a file's bytes, as `read_text` gives it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
+
+
 def write_bytes(url: str, data: bytes) -> None:
     """Writes a whole file atomically."""
     with write_atomic(url) as stream:

@@ -31,14 +31,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def read(url: str) -> list[str]:
     """The entries of a glossary file: UTF-8, one a line; spaces around them and blank lines do not
     count. Raises RarewordError naming file and line."""
-    with storage.open_read(url) as stream:
-        data = stream.read()
-    try:
-        lines = data.decode().removeprefix("\ufeff").split("\n")
-    except UnicodeDecodeError as error:
-        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
     entries = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(storage.read_text(url).removeprefix("\ufeff").split("\n"), 1):
         entry = line.strip(" \r")
         if not entry:
             continue

@@ -48,10 +48,7 @@ def read(url: str, form: Format) -> Imported:
         form = guess(data)
     if form == "sentencepiece":
         return of_sentencepiece(data, url)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
+    text = storage.decode(data, url)
     if form == "huggingface":
         return of_huggingface(text, url)
     return of_codes(text, url, form)
@@ -120,12 +117,7 @@ def read_vocabulary(url: str) -> Vocabulary:
 
     Raises RarewordError naming file and line.
     """
-    with storage.open_read(url) as stream:
-        data = stream.read()
-    try:
-        lines = data.decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise RarewordError(f"{url}: byte {error.start} is not UTF-8") from error
+    lines = storage.read_text(url).removesuffix("\n").split("\n")
     found: dict[Symbol, int] = {}
     for number, line in enumerate(lines, 1):
         fields = line.removesuffix("\r").split(" ")
