@@ -1,13 +1,11 @@
 """The page, the Markdown and the terminal table of a comparison, made of its figures."""
 
 import dataclasses
-import importlib.resources
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jinja2
-
+from rareword.pipelines import pages
 from rareword.pipelines.report import align
 
 Figures = Mapping[str, Any]
@@ -459,13 +457,9 @@ def sweep_plots(found: Figures) -> list[Plot]:
 
 def page(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> str:
     """The page: one HTML file without scripts and without other files."""
-    template = importlib.resources.files("rareword.pipelines").joinpath("compare_segmenters.html")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     plots = {"main": [scatter(found)]}
     if "sweep" in found:
         plots["sweep"] = sweep_plots(found)
-    return environment.from_string(template.read_text("utf-8")).render(
-        text=_text(found), parts=_parts(found, seconds), plots=plots
+    return pages.render(
+        "compare_segmenters.html", text=_text(found), parts=_parts(found, seconds), plots=plots
     )

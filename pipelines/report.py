@@ -1,13 +1,11 @@
 """The page and the summary of an evaluation, made of its figures and a few samples."""
 
-import importlib.resources
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-
+from rareword.pipelines import pages
 from rareword.pipelines.systems import References, System
 from rareword.schemas.vocabulary import words_of
 from rareword.transforms import metrics
@@ -51,12 +49,9 @@ def render(
     found: what goes to metrics.json. segmented: the pieces of sources and references, if known.
     training: how often words occurred in training.
     """
-    template = importlib.resources.files("rareword.pipelines").joinpath("report.html")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"share": _share, "score": _score, "count": _count}
-    return environment.from_string(template.read_text("utf-8")).render(
+    return pages.render(
+        "report.html",
+        {"share": _share, "score": _score, "count": _count},
         found=found,
         names=[system.name for system in systems],
         bands=[str(band) for band in metrics.BANDS],
