@@ -8,6 +8,7 @@ Each kind of segmenter is a class in a module of its own; `KINDS` names them, `s
 them on disk. `CuttingSegmenter` is the base of those that cut one word after the other in Python.
 """
 
+import abc
 import dataclasses
 import importlib
 import itertools
@@ -134,7 +135,7 @@ class RawSegmenter(Segmenter, Protocol):
         `count_pieces`."""
 
 
-class CuttingSegmenter:
+class CuttingSegmenter(abc.ABC):
     """Base of segmenters that cut word by word: a subclass gives `cut`, `settings` and the files.
 
     Words are cut once each and remembered, so a frequent word costs a look-up.
@@ -143,9 +144,9 @@ class CuttingSegmenter:
     spells: ClassVar[bool] = False
     """Whether a piece without an id is spelled in characters; what has no id either is `<unk>`."""
 
+    @abc.abstractmethod
     def cut(self, words: Sequence[str]) -> list[Sequence[str]]:
         """The pieces of each word, which joined give the word. Words are not empty."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         return {}

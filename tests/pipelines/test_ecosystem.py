@@ -211,7 +211,6 @@ def test_exported_wordpiece_and_unigram_models_have_the_pieces_of_the_segmenter(
     assert len(found) < sum(map(len, words))
 
 
-@pytest.mark.skipif("sentencepiece" not in segmenters.KINDS, reason="no segmenter of raw text")
 def test_a_model_of_raw_text_is_not_counted_in_words(made, tmp_path, capsys):
     import sentencepiece
 
@@ -230,7 +229,6 @@ def test_a_model_of_raw_text_is_not_counted_in_words(made, tmp_path, capsys):
     assert both.source.has_bytes
 
 
-@pytest.mark.skipif("sentencepiece" not in segmenters.KINDS, reason="no segmenter of raw text")
 def test_a_model_with_the_librarys_settings_goes_through_the_jobs(made, tmp_path, capsys):
     import sentencepiece
 

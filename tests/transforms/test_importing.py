@@ -22,7 +22,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Merge, Symbol
 from rareword.schemas.vocabulary import UNK
-from rareword.transforms import from_huggingface, huggingface, importing, segmenters
+from rareword.transforms import from_huggingface, huggingface, importing
 from rareword.transforms.importing import Imported
 from rareword.transforms.segmenting import check_joins, measured
 
@@ -268,7 +268,6 @@ def test_wordpiece_of_tokenizers_gives_its_parts():
             from_huggingface.read(changed(value, path, new), "t.json")
 
 
-@pytest.mark.skipif("wordpiece" not in segmenters.KINDS, reason="this build has no WordPiece")
 def test_wordpiece_of_tokenizers_has_the_same_pieces_of_known_words():
     made = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=12))
     made.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
@@ -384,12 +383,6 @@ def sentencepiece_model(lines: list[str], **options: object) -> bytes:
     return model.getvalue()
 
 
-known = pytest.mark.skipif(
-    "sentencepiece" not in segmenters.KINDS, reason="this build has no segmenter of sentencepiece"
-)
-
-
-@known
 @pytest.mark.parametrize("form", ["auto", "sentencepiece"])
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_models_of_sentencepiece_have_its_pieces(tmp_path, model_type, form):
@@ -524,7 +517,6 @@ def test_what_a_model_changes_is_said_and_recorded(tmp_path):
     assert (read.words(ids), without.words(ids)) == ("a b", " a b")
 
 
-@known
 def test_a_unigram_model_of_words_has_its_pieces():
     import sentencepiece
 
