@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from rareword.pipelines import segmenter_directory
 from rareword.pipelines.job import refuse_arguments
-from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
@@ -47,8 +47,7 @@ def export(options: ExportSegmenterOptions) -> None:
     """Writes the file."""
     from rareword.transforms import segmenters
 
-    jobs = ("learn-segmenter", "import-segmenter", "segment")
-    manifest = manifests.read(options.segmenter, jobs, "--segmenter")
+    manifest = segmenter_directory.read_any(options.segmenter)
     if storage.exists(options.output) and not options.overwrite:
         raise RarewordError(f"--output: {options.output} is there already; add --overwrite")
     rules = manifest.rules["segmenter"]

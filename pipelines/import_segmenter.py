@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from rareword.pipelines import job
+from rareword.pipelines import job, segmenter_directory
 from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Plan
 from rareword.schemas.options import JobOptions, flag, option, shaping
-from rareword.schemas.tables import SIDES, ShardRecord, Side, file_record
+from rareword.schemas.tables import SIDES, ShardRecord, Side
 from rareword.schemas.vocabulary import Vocabularies
 
 if TYPE_CHECKING:
@@ -179,18 +179,12 @@ def build(pipeline: Any, options: ImportSegmenterOptions, plan: Plan) -> None:
     )
 
     def write(made: "BuiltVocabulary") -> None:
-        manifests.check_balance(
-            {
-                "source words": (words.counter("source_tokens"), made.source_words),
-                "target words": (words.counter("target_tokens"), made.target_words),
-            }
-        )
+        segmenter_directory.check_words(words, made)
         _finish(options, plan, both, files, joint, {"text": words.rules["text"]})
 
     (
         pipeline
         | "Shards" >> beam.Create(words.urls)
-        | "Spread" >> beam.Reshuffle()
         | "BuildVocabulary"
         >> BuildVocabulary(
             pipeline | "Place" >> beam.Create([place]),
@@ -218,32 +212,21 @@ def _finish(
 ) -> None:
     from rareword.transforms import segmenters
 
-    made = vocabularies.read_both(options.output)
-    names = {"source": vocabularies.SOURCE_NAME, "target": vocabularies.TARGET_NAME}
-    sizes = {side: len(getattr(made, side)) for side in SIDES}
     notes = list(dict.fromkeys(note for side in SIDES for note in both[side].notes))
     if not options.quiet:
         for note in notes:
             print(f"import-segmenter: {note}", file=sys.stderr)
-    manifests.finish(
+    segmenter_directory.finish(
         plan,
         options.output,
-        None,
-        [],
-        files=[
-            *files,
-            *(file_record(options.output, names[side], sizes[side]) for side in SIDES),
-        ],
-        figures={**{f"{side}_vocabulary": size for side, size in sizes.items()}, "notes": notes},
-        rules={
-            **rules,
-            "segmenter": {
-                "kind": both["source"].kind,
-                "settings": segmenters.settings({side: both[side].segmenter for side in SIDES}),
-                "joint_vocabulary": joint,
-            },
-            "vocabulary": made.hash,
+        files,
+        {
+            "kind": both["source"].kind,
+            "settings": segmenters.settings({side: both[side].segmenter for side in SIDES}),
+            "joint_vocabulary": joint,
         },
+        rules,
+        {"notes": notes},
     )
 
 

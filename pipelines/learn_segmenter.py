@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from rareword.pipelines import job
+from rareword.pipelines import job, segmenter_directory
 from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, flag, option, shaping
-from rareword.schemas.tables import SIDES, Side, file_record
+from rareword.schemas.tables import SIDES, Side
 
 if TYPE_CHECKING:
     from rareword.transforms.learn_segmenter import Learnt
@@ -312,13 +312,24 @@ def build(pipeline: Any, options: LearnSegmenterOptions, plan: Plan) -> None:
     )
 
     def write(made: "BuiltVocabulary", learnt: "Learnt") -> None:
-        _finish(options, plan, text, learnt, made, has_joint_vocabulary)
+        if options.words is not None:
+            segmenter_directory.check_words(text, made)
+        segmenter_directory.finish(
+            plan,
+            options.output,
+            learnt.files,
+            {
+                "kind": options.segmenter,
+                "settings": json.loads(learnt.place.settings),
+                "joint_vocabulary": has_joint_vocabulary,
+            },
+            {"text": text.rules["text"]},
+        )
 
     learnt = pipeline | "LearnSegmenter" >> LearnSegmenter(recipe, options.output, plan.fingerprint)
     (
         pipeline
         | "Shards" >> beam.Create(text.urls)
-        | "Spread" >> beam.Reshuffle()
         | "BuildVocabulary"
         >> BuildVocabulary(
             learnt | "Place" >> beam.Map(lambda found: found.place),
@@ -329,46 +340,6 @@ def build(pipeline: Any, options: LearnSegmenterOptions, plan: Plan) -> None:
             row.learnt_from == "corpus",
         )
         | "Finish" >> beam.Map(write, AsSingleton(learnt))
-    )
-
-
-def _finish(
-    options: LearnSegmenterOptions,
-    plan: Plan,
-    text: Manifest,
-    learnt: "Learnt",
-    made: "BuiltVocabulary",
-    has_joint_vocabulary: bool,
-) -> None:
-    if options.words is not None:
-        manifests.check_balance(
-            {
-                "source words": (text.counter("source_tokens"), made.source_words),
-                "target words": (text.counter("target_tokens"), made.target_words),
-            }
-        )
-    both = vocabularies.read_both(options.output)
-    names = {"source": vocabularies.SOURCE_NAME, "target": vocabularies.TARGET_NAME}
-    sizes = {side: len(getattr(both, side)) for side in SIDES}
-    manifests.finish(
-        plan,
-        options.output,
-        None,
-        [],
-        files=[
-            *learnt.files,
-            *(file_record(options.output, names[side], sizes[side]) for side in SIDES),
-        ],
-        figures={f"{side}_vocabulary": size for side, size in sizes.items()},
-        rules={
-            "text": text.rules["text"],
-            "segmenter": {
-                "kind": options.segmenter,
-                "settings": json.loads(learnt.place.settings),
-                "joint_vocabulary": has_joint_vocabulary,
-            },
-            "vocabulary": made.hash,
-        },
     )
 
 

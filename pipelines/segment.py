@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rareword.pipelines import job
+from rareword.pipelines import job, segmenter_directory
 from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
@@ -30,8 +30,7 @@ class SegmentOptions(JobOptions):
 def _inputs(options: SegmentOptions) -> tuple[Manifest, Manifest]:
     """The manifests of corpus and segmenter; the same text rules must hold."""
     corpus = manifests.read(options.corpus, "prepare", "--corpus")
-    jobs = ("learn-segmenter", "import-segmenter")
-    segmenter = manifests.read(options.segmenter, jobs, "--segmenter")
+    segmenter = manifests.read(options.segmenter, segmenter_directory.MAKERS, "--segmenter")
     # Of the text that an imported one was learnt on nothing is known.
     if segmenter.rules.get("text", corpus.rules["text"]) != corpus.rules["text"]:
         raise RarewordError(
@@ -72,7 +71,6 @@ def build(pipeline: Any, options: SegmentOptions, plan: Plan) -> None:
     (
         pipeline
         | "Shards" >> beam.Create(list(enumerate(corpus.urls)))
-        | "Spread" >> beam.Reshuffle()
         | "SegmentShards"
         >> SegmentShards(
             place,

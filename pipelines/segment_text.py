@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from rareword.pipelines import streams
+from rareword.pipelines import segmenter_directory, streams
 from rareword.pipelines.job import refuse_arguments
-from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.options import option
@@ -72,8 +71,7 @@ def segment_text(options: SegmentTextOptions) -> None:
     from rareword.transforms import segmenters
 
     _check(options)
-    jobs = ("learn-segmenter", "import-segmenter", "segment")
-    manifest = manifests.read(options.segmenter, jobs, "--segmenter")
+    manifest = segmenter_directory.read_any(options.segmenter)
     vocabulary = getattr(vocabularies.read_both(options.segmenter), options.side)
     cutter = None
     work: Callable[[Block], bytes]

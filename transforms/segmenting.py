@@ -208,11 +208,10 @@ class SegmentShards(beam.PTransform):
         return shards | "SegmentShard" >> beam.Map(
             _segment_shard,
             self.segmenter,
-            self.segmenter.directory,
+            self.vocabulary,
             self.directory,
             self.shards,
             self.kernel_threads,
-            self.vocabulary,
         ).with_output_types(SegmentedShard)
 
 
@@ -242,11 +241,12 @@ class _Side(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) -> dict[Side, _Side]:
-    """Encoders of both sides, loaded once per process."""
-    both = vocabularies.read_both(vocabulary_directory)
+def _sides(place: SegmenterPlace, vocabulary: str) -> dict[Side, _Side]:
+    """Encoders of both sides, loaded once per process. vocabulary: the hash of those beside the
+    segmenter."""
+    both = vocabularies.read_both(place.directory)
     if both.hash != vocabulary:
-        raise RarewordError(f"{vocabulary_directory}: the vocabulary changed while it was read")
+        raise RarewordError(f"{place.directory}: the vocabulary changed while it was read")
     used = _segmenters(place)
     source = _Side(used["source"].encoder(both.source), measured(both.source))
     if used["source"] is used["target"] and both.joint:
@@ -258,14 +258,13 @@ def _sides(place: SegmenterPlace, vocabulary_directory: str, vocabulary: str) ->
 def _segment_shard(
     shard: tuple[int, str],
     place: SegmenterPlace,
-    vocabulary_directory: str,
+    vocabulary: str,
     directory: str,
     shards: int,
     threads: int,
-    vocabulary: str,
 ) -> SegmentedShard:
     number, url = shard
-    sides = _sides(place, vocabulary_directory, vocabulary)
+    sides = _sides(place, vocabulary)
     counters = {f"{s}_{what}": 0 for s in SIDES for what in ("tokens", "pieces", "unknown")}
     used = {side: np.zeros(len(sides[side].pieces.measures), bool) for side in SIDES}
     count_long = {}
