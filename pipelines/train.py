@@ -312,13 +312,16 @@ def _run_launched(options: TrainOptions, folder: Path) -> int:
 
 
 def _arguments(options: TrainOptions) -> list[str]:
-    """The command line that gives these options."""
+    """The command line that gives these options, whatever the preset's defaults are."""
     arguments = []
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value != field.default:
-            flag = typed_options.flag(field.name)
-            arguments += [flag] if value is True else [flag, str(value)]
+        value, flag = getattr(options, field.name), typed_options.flag(field.name)
+        if isinstance(value, bool):
+            arguments.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, tuple):
+            arguments += [flag, *value] if value else []
+        elif value is not None:
+            arguments += [flag, str(value)]
     return arguments
 
 

@@ -6,7 +6,8 @@
         shards: int = option(8, help="output shards", at_least=1)
 
 A field without a default is required. Field names become `--kebab-case` flags. Supported types:
-str, int, float, bool, tuple[str, ...], Literal[...] and `X | None` of these.
+str, int, float, bool, tuple[str, ...], Literal[...] and `X | None` of these. A class may have a
+field `preset` and `PRESETS`: values that stand for the fields' own defaults if it is chosen.
 """
 
 import argparse
@@ -85,7 +86,8 @@ def _shape(annotation: Any) -> _Shape:
 
 
 def _shapes(cls: type) -> dict[str, _Shape]:
-    return {name: _shape(hint) for name, hint in typing.get_type_hints(cls).items()}
+    hints = typing.get_type_hints(cls)
+    return {field.name: _shape(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
 def flag(name: str) -> str:
@@ -105,9 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
         shape, required = shapes[field.name], field.default is dataclasses.MISSING
         text = field.metadata["help"].replace("%", "%%")
         if not required and field.default not in (None, (), "") and shape.kind is not bool:
-            text += f" (default: {field.default})"
+            text += f" (default: {_default(cls, field)})"
         if shape.kind is bool and not shape.many:
-            text += f" (default: {'on' if field.default else 'off'})"
+            text += f" (default: {_default(cls, field)})"
             parser.add_argument(
                 flag(field.name),
                 action=argparse.BooleanOptionalAction,
@@ -128,6 +130,27 @@ def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
         )
 
 
+def _default(cls: type, field: "dataclasses.Field[Any]") -> str:
+    """A field's default, and what presets make of it: `cudnn; paper: groundhog`."""
+
+    def text(value: Any) -> str:
+        return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
+
+    presets = getattr(cls, "PRESETS", {})
+    changed = [
+        f"{name}: {text(values[field.name])}"
+        for name, values in presets.items()
+        if field.name in values
+    ]
+    return "; ".join([text(field.default), *changed])
+
+
+def _with_preset(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, and those of the chosen preset for the fields that are not given."""
+    presets = getattr(cls, "PRESETS", {})
+    return {**presets.get(values.get("preset"), {}), **values}
+
+
 def parse(cls: type[T], prog: str, description: str, argv: Sequence[str]) -> tuple[T, list[str]]:
     """The options that `argv` gives, and the arguments that are not ours (for Beam)."""
     parser = argparse.ArgumentParser(
@@ -139,7 +162,7 @@ def parse(cls: type[T], prog: str, description: str, argv: Sequence[str]) -> tup
     add_arguments(parser, cls)
     known, rest = parser.parse_known_args(argv)
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in vars(known).items()}
-    return checked(cls(**values), flag), rest
+    return checked(cls(**_with_preset(cls, values)), flag), rest
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -166,7 +189,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     for name, field in fields.items():
         if field.default is dataclasses.MISSING and name not in converted:
             raise RarewordError(f"{where}: the key {name!r} is missing ({field.metadata['help']})")
-    return checked(cls(**converted), lambda name: f"{where}.{name}")
+    return checked(cls(**_with_preset(cls, converted)), lambda name: f"{where}.{name}")
 
 
 def _convert(value: Any, shape: _Shape, label: str) -> Any:

@@ -3,29 +3,87 @@
 Imports no torch, so that `rareword train --help` stays fast.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, Self
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.options import option
+
+FREEZABLE = {
+    "source-embedding": ("source_embedding",),
+    "target-embedding": ("target_embedding",),
+    "output": ("output.weight", "output.bias"),
+}
+"""Names for --freeze, and the parameters that each stands for."""
+
+PAPER: Mapping[str, Any] = {
+    "gru": "groundhog",
+    "tied": "none",
+    "embedding_bias": True,
+    "initialisation": "paper",
+    "dropout": 0.0,
+    "label_smoothing": 0.0,
+    "optimiser": "adadelta",
+    "halve_after": 0,
+    "loss_scale": "sum",
+    "batch": 80,
+    "batch_unit": "sentences",
+    "max_length": 50,
+    "max_epochs": 1000,
+    "patience": 20,
+    "checkpoint_minutes": 720.0,
+    "keep": 4,
+    "precision": "float32",
+}
+"""Sennrich et al. 2016 as their code (GroundHog) trains: the defaults where they differ."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """How to train. Each field is an option of `rareword train`."""
 
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"modern": {}, "paper": PAPER}
+
+    preset: Literal["modern", "paper"] = option(
+        "modern",
+        help="defaults of the other options: paper trains as Sennrich et al. 2016 did, modern as "
+        "one would train the same architecture today",
+        shapes_result=False,
+    )
+
     # ---- the model ----
-    embedding: int = option(512, help="size of the word embeddings", at_least=1)
+    embedding: int = option(620, help="size of the word embeddings", at_least=1)
     hidden: int = option(
-        1024, help="size of the decoder's state and of the attention; even", at_least=2
+        1000, help="size of the decoder's state and of the attention; even", at_least=2
     )
     encoder_hidden: int = option(
-        512, help="size of the encoder's state in each of its two directions", at_least=1
+        1000, help="size of the encoder's state in each of its two directions", at_least=1
+    )
+    encoder_layers: int = option(
+        1, help="layers of the encoder, each in both directions", at_least=1
+    )
+    decoder_layers: int = option(
+        1, help="layers of the decoder; attention belongs to the first", at_least=1
+    )
+    gru: Literal["cudnn", "groundhog"] = option(
+        "cudnn",
+        help="where the reset gate of a GRU stands: cudnn, behind the product with the state "
+        "(faster), or groundhog, before it (the paper)",
+    )
+    layer_norm: bool = option(
+        False, help="normalise what enters the GRUs, the annotations and the readout"
     )
     tied: Literal["auto", "all", "target", "none"] = option(
         "auto",
         help="embeddings that are one matrix: all (source, target and output; needs a joint "
         "vocabulary), target (target and output), none; auto: all if joint, else target",
+    )
+    embedding_bias: bool = option(False, help="learn a vector that is added to every embedding")
+    initialisation: Literal["glorot", "paper"] = option(
+        "glorot",
+        help="first values of the matrices beside the recurrent, orthogonal ones: glorot, or "
+        "paper: normal with deviation 0.01, 0.001 in the attention, whose last vector is 0",
     )
     dropout: float = option(
         0.3, help="share of embeddings, annotations and outputs zeroed", at_least=0, at_most=0.95
@@ -50,6 +108,25 @@ class TrainConfig:
     clip: float = option(
         1.0, help="largest norm of the gradient of all parameters; 0: no limit", at_least=0
     )
+    loss_scale: Literal["mean", "sum"] = option(
+        "mean",
+        help="what the gradient is of: the batch's mean loss a target token, or its sum, which "
+        "makes --clip the length of nearly every step (the paper)",
+    )
+    freeze: tuple[str, ...] = option(
+        (),
+        help="parameters that are not updated (their gradients still count in the norm): "
+        "source-embedding, target-embedding, output",
+    )
+    init_from: str | None = option(
+        None,
+        help="model directory to take the first parameters from; pieces of another vocabulary "
+        "keep their embeddings where both have them",
+        shapes_result=False,
+    )
+    init_checkpoint: str = option(
+        "best", help="checkpoint of --init-from: best, latest or a name such as step-00001200"
+    )
 
     # ---- the data ----
     batch: int = option(4096, help="size of a batch over all processes, in units", at_least=1)
@@ -57,8 +134,19 @@ class TrainConfig:
         "tokens",
         help="unit of the batch: sentences, or tokens (longest side times pairs, padding counted)",
     )
+    accumulate: int = option(
+        1,
+        help="parts of a batch that each process takes one after the other, to save memory",
+        shapes_result=False,
+        at_least=1,
+    )
     max_length: int = option(
         100, help="pieces; pairs with a longer side are counted and skipped", at_least=1
+    )
+    shuffle_pairs: int = option(
+        1_000_000,
+        help="pairs in memory at once, among which the order of an epoch is drawn",
+        at_least=1,
     )
     bpe_dropout: float = option(
         0.0,
@@ -92,17 +180,36 @@ class TrainConfig:
         at_least=0,
     )
     bleu_beam: int = option(1, help="beam for validation BLEU; 1: greedy", at_least=1)
+    samples: int = option(
+        3,
+        help="translations of development sentences to show at each validation",
+        shapes_result=False,
+        at_least=0,
+    )
     checkpoint_every: int = option(
         1000, help="updates between checkpoints; each validation writes one too", at_least=1
+    )
+    checkpoint_minutes: float = option(
+        30.0,
+        help="minutes between checkpoints, if --checkpoint-every does not come before; 0: never",
+        shapes_result=False,
+        at_least=0,
     )
     keep: int = option(3, help="latest checkpoints to keep, beside the best one", at_least=1)
 
     # ---- the machine ----
-    precision: Literal["float32", "bf16"] = option(
-        "float32", help="precision of matrix products (parameters, softmax and loss stay float32)"
+    precision: Literal["auto", "float32", "tf32", "bf16"] = option(
+        "auto",
+        help="precision of matrix products (parameters, softmax and loss stay float32); auto: "
+        "bf16 where the machine is faster with it, else float32",
     )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="where to train; auto: cuda where there is one", shapes_result=False
+    )
+    cuda_graphs: Literal["auto", "on", "off"] = option(
+        "auto",
+        help="record a step on the GPU once for each shape of batch and replay it; auto: on cuda",
+        shapes_result=False,
     )
     threads: int = option(
         0, help="CPU threads of each process; 0: share all cores", shapes_result=False, at_least=0
@@ -110,6 +217,16 @@ class TrainConfig:
     log_every: int = option(
         50, help="updates between progress lines", shapes_result=False, at_least=1
     )
+    tensorboard: bool = option(
+        False,
+        help="write the figures of training.jsonl for TensorBoard too, into tensorboard/",
+        shapes_result=False,
+    )
+
+    @classmethod
+    def of(cls, preset: str, **values: Any) -> Self:
+        """A preset's options, with some changed."""
+        return cls(**{"preset": preset, **cls.PRESETS[preset], **values})
 
     @property
     def initial_rate(self) -> float:
@@ -128,20 +245,31 @@ class TrainConfig:
             )
         if self.bpe_dropout_side != "both" and not self.bpe_dropout:
             raise RarewordError("--bpe-dropout-side needs --bpe-dropout above 0")
+        for name in self.freeze:
+            if name not in FREEZABLE:
+                raise RarewordError(
+                    f"--freeze: {name!r} is none of the groups {', '.join(FREEZABLE)}"
+                )
         if self.monitor == "bleu" and not self.bleu_pairs:
             raise RarewordError("--monitor bleu needs --bleu-pairs above 0")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The sizes of a model: all that is needed to build it again."""
+    """The form and sizes of a model: all that is needed to build it again."""
 
     source_vocabulary: int
     target_vocabulary: int
     embedding: int
     hidden: int
     encoder_hidden: int
-    tied: Literal["all", "target", "none"]
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    gru: Literal["cudnn", "groundhog"] = "cudnn"
+    layer_norm: bool = False
+    tied: Literal["all", "target", "none"] = "none"
+    embedding_bias: bool = False
+    initialisation: Literal["glorot", "paper"] = "glorot"
     dropout: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +279,7 @@ class ModelConfig:
 def model_config(
     config: TrainConfig, source_vocabulary: int, target_vocabulary: int, joint: bool
 ) -> ModelConfig:
-    """The model's sizes, given the numbers of pieces; `joint`: both sides share one vocabulary.
+    """The model's form, given the numbers of pieces; `joint`: both sides share one vocabulary.
 
     Raises RarewordError if `--tied all` meets two vocabularies.
     """
@@ -161,12 +289,16 @@ def model_config(
             "use --tied target, or segment with a joint segmenter"
         )
     tied = ("all" if joint else "target") if config.tied == "auto" else config.tied
+    same = {
+        field.name: getattr(config, field.name)
+        for field in fields(ModelConfig)
+        if hasattr(config, field.name)
+    }
     return ModelConfig(
-        source_vocabulary=source_vocabulary,
-        target_vocabulary=target_vocabulary,
-        embedding=config.embedding,
-        hidden=config.hidden,
-        encoder_hidden=config.encoder_hidden,
-        tied=tied,
-        dropout=config.dropout,
+        **{
+            **same,
+            "source_vocabulary": source_vocabulary,
+            "target_vocabulary": target_vocabulary,
+            "tied": tied,
+        }
     )
