@@ -3,17 +3,19 @@
 Letters: N target tokens, E embedding, V vocabulary.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rareword.schemas.vocabulary import PAD
+from rareword.trainer import kernels
 from rareword.trainer.data import Batch
 from rareword.trainer.model import EncoderDecoder
+from rareword.trainer.precision import Precision
 
-ROWS = 1024
-"""Tokens whose logits exist at one time: 1024 x 90,000 pieces in float32 take 370 MB."""
+LOGITS = 2**25
+"""Logits that exist at one time: 128 MB in float32, of which two or three copies are made."""
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -23,82 +25,97 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         context: Any,
         features_NE: Tensor,
-        weight_VE: Tensor,
+        matrix_VE: Tensor,
         bias_V: Tensor,
         targets_N: Tensor,
+        columns: int,
         smoothing: float,
         want_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        exact = torch.promote_types(features_NE.dtype, torch.float32)
-        matrix_VE = weight_VE.to(features_NE.dtype)
-        smoothed = features_NE.new_zeros((), dtype=exact)
-        plain = torch.zeros_like(smoothed)
+        exact = kernels.accumulator(features_NE)
+        losses_2 = torch.zeros(2, dtype=exact, device=features_NE.device)
         if want_gradient:
             d_features_NE = torch.empty_like(features_NE)
-            d_weight_VE = torch.zeros_like(weight_VE, dtype=exact)
+            d_matrix_VE = torch.zeros_like(matrix_VE, dtype=exact)
             d_bias_V = torch.zeros_like(bias_V, dtype=exact)
-        for start in range(0, len(targets_N), ROWS):
-            rows = slice(start, start + ROWS)
-            chunk_NE, column_N1 = features_NE[rows], targets_N[rows, None]
-            logits_NV = (chunk_NE @ matrix_VE.t()).to(exact).add_(bias_V)
-            log_probs_NV = torch.log_softmax(logits_NV, -1)
-            negative = -log_probs_NV.gather(1, column_N1).sum()
-            plain += negative
-            smoothed += (1 - smoothing) * negative
-            if smoothing:
-                smoothed -= smoothing / log_probs_NV.shape[1] * log_probs_NV.sum()
+        size = max(64, LOGITS // len(matrix_VE))
+        for start in range(0, len(targets_N), size):
+            rows = slice(start, start + size)
+            logits_NV = features_NE[rows] @ matrix_VE.t()
+            smoothed, plain, d_logits_NV = kernels.cross_entropy_rows(
+                logits_NV, bias_V, targets_N[rows], columns, smoothing
+            )
+            losses_2 += torch.stack([smoothed, plain])
             if want_gradient:
-                d_logits_NV = log_probs_NV.exp_().sub_(smoothing / log_probs_NV.shape[1])
-                d_logits_NV.scatter_add_(
-                    1, column_N1, d_logits_NV.new_full(column_N1.shape, smoothing - 1)
-                )
-                d_bias_V += d_logits_NV.sum(0)
-                d_logits_NV = d_logits_NV.to(features_NE.dtype)
-                d_features_NE[rows] = d_logits_NV @ matrix_VE
-                d_weight_VE += d_logits_NV.t() @ chunk_NE
+                d_bias_V += d_logits_NV.sum(0, dtype=exact)
+                torch.matmul(d_logits_NV, matrix_VE, out=d_features_NE[rows])
+                _add_product(d_matrix_VE, d_logits_NV, features_NE[rows])
         if want_gradient:
-            context.save_for_backward(d_features_NE, d_weight_VE, d_bias_V)
+            context.save_for_backward(d_features_NE, d_matrix_VE, d_bias_V)
+            context.matrix_type = matrix_VE.dtype
+        smoothed, plain = losses_2.clone().unbind()
         context.mark_non_differentiable(plain)
         return smoothed, plain
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        d_features_NE, d_weight_VE, d_bias_V = context.saved_tensors
+        d_features_NE, d_matrix_VE, d_bias_V = context.saved_tensors
         scale = gradients[0]
-        return d_features_NE * scale, d_weight_VE * scale, d_bias_V * scale, None, None, None
+        # In place: nobody else has these, and a copy of the matrix is large.
+        return (
+            d_features_NE.mul_(scale),
+            d_matrix_VE.mul_(scale).to(context.matrix_type),
+            d_bias_V.mul_(scale),
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def _add_product(sum_VE: Tensor, left_NV: Tensor, right_NE: Tensor) -> None:
+    """sum_VE += left_NV.t() @ right_NE, in the precision of the sum."""
+    if left_NV.dtype == sum_VE.dtype:
+        sum_VE.addmm_(left_NV.t(), right_NE)
+    else:
+        sum_VE += left_NV.t() @ right_NE
 
 
 def cross_entropy(
     features_NE: Tensor,
-    weight_VE: Tensor,
+    matrix_VE: Tensor,
     bias_V: Tensor,
     targets_N: Tensor,
+    columns: int,
     smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The summed loss of N tokens in nats, with and (no gradient) without label smoothing.
 
-    Logits are `features_NE @ weight_VE.T + bias_V`. Smoothing gives each piece smoothing / V of
-    the target's probability, as torch's cross_entropy does.
+    Logits are `features_NE @ matrix_VE.T + bias_V`; only the first `columns` are pieces. Padding
+    among the targets counts nothing. Smoothing gives each piece smoothing / columns of the target's
+    probability, as torch's cross_entropy does.
     """
     smoothed, plain = _LinearCrossEntropy.apply(
-        features_NE, weight_VE, bias_V, targets_N, smoothing, torch.is_grad_enabled()
+        features_NE, matrix_VE, bias_V, targets_N, columns, smoothing, torch.is_grad_enabled()
     )
     return smoothed, plain
 
 
 def batch_loss(
-    model: EncoderDecoder,
-    batch: Batch,
-    precision: Literal["float32", "bf16"],
-    smoothing: float = 0.0,
+    model: EncoderDecoder, batch: Batch, precision: Precision, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """The summed loss of a batch's target tokens, with and (no gradient) without smoothing."""
-    with torch.autocast(
-        batch.source_BS.device.type, dtype=torch.bfloat16, enabled=precision == "bf16"
-    ):
-        memory = model.encode(batch.source_BS, batch.mask_BS)
-        features_NE = model.forced(memory, batch.target_BT)
-        targets_N = batch.target_BT[batch.target_BT != PAD]
-        return cross_entropy(
-            features_NE, model.output.weight, model.output.bias, targets_N, smoothing
-        )
+    network = model.network(precision.dtype, precision.align)
+    memory = network.encode(batch.source_BS, batch.mask_BS)
+    targets_N, rows_N = batch.target_BT.t().flatten(), None
+    if not targets_N.is_cuda:  # there the number of rows would have to be waited for
+        rows_N = (targets_N != PAD).nonzero()[:, 0]
+        targets_N = targets_N[rows_N]
+    return cross_entropy(
+        network.forced(memory, batch.target_BT, rows_N),
+        network.output_VE,
+        network.output_bias_V,
+        targets_N,
+        network.columns,
+        smoothing,
+    )

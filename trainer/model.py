@@ -1,7 +1,8 @@
 """The attentional encoder-decoder (Bahdanau et al. 2015; Sennrich et al. 2016).
 
 Letters in names: B batch, S source, T target, E embedding, H hidden (decoder and attention),
-Z annotation (both directions of the encoder), V vocabulary, N target tokens without padding.
+Z annotation (both directions of the encoder), D direction, G the gates r, z, n (3 H), V vocabulary,
+L layers of the decoder, N target tokens.
 
 The decoder works in the order look, generate, update. With h the state that has read all pieces
 before t, and c what attention finds with it:
@@ -11,22 +12,22 @@ before t, and c what attention finds with it:
     update     h_{t+1} = GRU(h_t; y_t, c_t)
 
 There is no start symbol: the embedding of y_{-1} is zero. In training the loop over T yields only
-the h_t and c_t, and all that generates runs afterwards as one product over the whole batch.
+the h_t and c_t, and all that generates runs afterwards as one product over the whole batch. Upper
+layers read the states of the layer below; what generates sees the uppermost, attention the lowest.
 Sentences are padded on the right, everywhere.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from rareword.schemas.vocabulary import PAD
-from rareword.trainer.attention import AdditiveAttention, mask_bias
+from rareword.trainer import kernels
 from rareword.trainer.config import ModelConfig
-from rareword.trainer.scan import ScanWeights, scan
+from rareword.trainer.gru import GruWeights, cell_forward, gru_scan
+from rareword.trainer.scan import scan
 
 
 class Memory(NamedTuple):
@@ -39,17 +40,51 @@ class Memory(NamedTuple):
 
 
 class State(NamedTuple):
-    """The decoder between two steps: its GRU's state and the last context."""
+    """The decoder between two steps: its GRUs' states and the last context."""
 
-    hidden_BH: Tensor
+    hidden_BLH: Tensor
     context_BZ: Tensor
 
 
-class EncoderDecoder(nn.Module):
-    """Bidirectional GRU encoder, additive attention, GRU decoder with maxout and low-rank output.
+class Gru(nn.Module):
+    """The parameters of a GRU layer, for `directions` at once."""
 
-    Both GRUs are of the cuDNN form: n = tanh(W x + r * (U h + b)), h' = (1 - z) * n + z * h.
-    Dropout (when training) falls on both embeddings, the annotations and the maxout layer.
+    def __init__(self, config: ModelConfig, inputs: int, hidden: int, directions: int = 1) -> None:
+        super().__init__()
+        cudnn, shape = config.gru == "cudnn", (directions, 3 * hidden)
+        self.input = nn.Parameter(torch.empty(*shape, inputs))
+        # GroundHog's gates have no bias, its candidate has.
+        self.input_bias = nn.Parameter(torch.empty(directions, (3 if cudnn else 1) * hidden))
+        self.hidden = nn.Parameter(torch.empty(*shape, hidden))
+        self.hidden_bias = nn.Parameter(torch.empty(directions, 1, hidden)) if cudnn else None
+        self.norm = nn.LayerNorm(3 * hidden) if config.layer_norm else None
+
+    def input_biases(self) -> Tensor:
+        """The bias of the products with the inputs, 0 where there is none: [D, G]."""
+        missing = self.input.shape[1] - self.input_bias.shape[1]
+        return functional.pad(self.input_bias, (missing, 0))
+
+    def weights(self, dtype: torch.dtype) -> GruWeights:
+        """The state's side, of both directions or of the only one."""
+        hidden = _only(self.hidden).to(dtype)
+        if self.hidden_bias is not None:
+            return GruWeights(hidden, _only(self.hidden_bias).to(dtype))
+        size = hidden.shape[-1]
+        return GruWeights(hidden[..., : 2 * size, :], None, hidden[..., 2 * size :, :])
+
+
+def _only(tensor: Tensor) -> Tensor:
+    """Without the dimension of the directions, if there is just one."""
+    return tensor[0] if len(tensor) == 1 else tensor
+
+
+class EncoderDecoder(nn.Module):
+    """The parameters of a model. `network` makes of them what computes.
+
+    Bidirectional GRU encoder, additive attention without bias, GRU decoder with maxout and low-rank
+    output. Dropout (when training) falls on both embeddings, between layers, on the annotations
+    and on the maxout layer; layer normalisation on the products of the GRUs' inputs, the
+    annotations and the readout.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -57,20 +92,28 @@ class EncoderDecoder(nn.Module):
         self.config = config
         embedding, hidden, annotation = config.embedding, config.hidden, 2 * config.encoder_hidden
         self.source_embedding = nn.Embedding(config.source_vocabulary, embedding)
-        self.encoder = nn.GRU(
-            embedding, config.encoder_hidden, batch_first=True, bidirectional=True
-        )
-        self.initial = nn.Linear(config.encoder_hidden, hidden)
-        self.attention = AdditiveAttention(annotation, hidden)
         self.target_embedding = nn.Embedding(config.target_vocabulary, embedding)
-        # The decoder's GRU as its three products, each for the gates r, z and n: the product with
-        # the embeddings is made outside the loop, and without bias that with the context.
-        self.input_gates = nn.Linear(embedding, 3 * hidden)
-        self.context_gates = nn.Linear(annotation, 3 * hidden, bias=False)
-        self.hidden_gates = nn.Linear(hidden, 3 * hidden)
+        self.source_bias = nn.Parameter(torch.empty(embedding)) if config.embedding_bias else None
+        self.target_bias = nn.Parameter(torch.empty(embedding)) if config.embedding_bias else None
+        self.encoder = nn.ModuleList(
+            Gru(config, embedding if layer == 0 else annotation, config.encoder_hidden, 2)
+            for layer in range(config.encoder_layers)
+        )
+        self.initial = nn.Linear(config.encoder_hidden, config.decoder_layers * hidden)
+        self.key = nn.Linear(annotation, hidden, bias=False)
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.energy = nn.Linear(hidden, 1, bias=False)
+        self.decoder = nn.ModuleList(
+            Gru(config, embedding if layer == 0 else hidden, hidden)
+            for layer in range(config.decoder_layers)
+        )
+        self.context = nn.Linear(annotation, 3 * hidden, bias=False)
         self.readout = nn.Linear(hidden + embedding + annotation, hidden)
         self.low_rank = nn.Linear(hidden // 2, embedding, bias=False)
         self.output = nn.Linear(embedding, config.target_vocabulary)
+        normed = config.layer_norm
+        self.annotation_norm = nn.LayerNorm(annotation) if normed else None
+        self.readout_norm = nn.LayerNorm(hidden) if normed else None
         self.dropout = nn.Dropout(config.dropout)
         self._initialise()
         if config.tied in ("all", "target"):
@@ -79,39 +122,130 @@ class EncoderDecoder(nn.Module):
             self.source_embedding.weight = self.target_embedding.weight
 
     def _initialise(self) -> None:
-        """Recurrent matrices orthogonal gate by gate, embeddings small, the rest Glorot."""
+        """Recurrent matrices orthogonal gate by gate, biases 0, the others by the config.
+
+        The paper's: normal with deviation 0.01, in the attention 0.001, and the vector of its
+        energies 0, so that it looks everywhere alike at first. Else Glorot, embeddings small.
+        """
+        paper = self.config.initialisation == "paper"
         for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
+            if "norm" in name:
+                continue  # a LayerNorm knows its own
+            if parameter.dim() < 2 or name.endswith("_bias"):
                 nn.init.zeros_(parameter)
+            elif name.endswith(".hidden"):
+                for direction in parameter.data:
+                    for gate in direction.chunk(3):
+                        nn.init.orthogonal_(gate)
+            elif paper and name.startswith("energy"):
+                nn.init.zeros_(parameter)
+            elif paper:
+                nn.init.normal_(parameter, std=0.001 if name.startswith(("key", "query")) else 0.01)
             elif "embedding" in name or name == "output.weight":
                 nn.init.normal_(parameter, std=1 / math.sqrt(self.config.embedding))
-            elif "weight_hh" in name or name == "hidden_gates.weight":
-                for gate in parameter.data.chunk(3):
-                    nn.init.orthogonal_(gate)
-            elif "weight_ih" in name or name.endswith("_gates.weight"):
-                for gate in parameter.data.chunk(3):
+            elif name.endswith(".input") or name == "context.weight":
+                gates = parameter.data.unflatten(-2, (3, -1)).flatten(0, -3)
+                for gate in gates:
                     nn.init.xavier_uniform_(gate)
             else:
                 nn.init.xavier_uniform_(parameter)
 
+    def network(self, dtype: torch.dtype | None = None, align: int = 1) -> "Network":
+        """The network with products in `dtype` (default: the parameters' own).
+
+        Weights are cast once here, not at each use. align: sizes of embedding, maxout layer and
+        vocabulary are rounded up to a multiple of it, with zeros; nothing else changes. (GPUs are
+        fast only on rows of whole 16 bytes.)
+        """
+        return Network(self, dtype or self.output.weight.dtype, align)
+
+
+class Network:
+    """What a model computes, with its weights cast and padded. `EncoderDecoder.network` makes it.
+
+    Gradients go through to the parameters.
+    """
+
+    def __init__(self, model: EncoderDecoder, dtype: torch.dtype, align: int) -> None:
+        self.model, self.config, self.dtype = model, model.config, dtype
+        self.columns = self.config.target_vocabulary
+        """Pieces of the target vocabulary; what `output_VE` has beyond is padding."""
+        embedding, hidden = self.config.embedding, self.config.hidden
+        self._extra = -embedding % align
+        readout = (-(hidden // 2) % align) * 2
+        vocabulary = -self.columns % align
+
+        def cast(tensor: Tensor, *pad: int) -> Tensor:
+            """In the network's type, padded: (columns,) or (columns, rows)."""
+            tensor = tensor.to(dtype)
+            if not any(pad):
+                return tensor
+            return functional.pad(tensor, [part for size in pad for part in (0, size)])
+
+        encoder, decoder = _layers(model.encoder), _layers(model.decoder)
+        self._encoder = [layer.weights(dtype) for layer in encoder]
+        self._decoder = [layer.weights(dtype) for layer in decoder]
+        below = [self._extra] + [0] * max(self.config.encoder_layers, self.config.decoder_layers)
+        self._encoder_inputs = [
+            cast(layer.input, below[i]).flatten(0, 1) for i, layer in enumerate(encoder)
+        ]
+        self._decoder_inputs = [cast(x.input[0], below[i]) for i, x in enumerate(decoder)]
+        self._encoder_bias = [cast(layer.input_biases()).flatten() for layer in encoder]
+        self._decoder_bias = [cast(layer.input_biases()[0]) for layer in decoder]
+        self._decoder_norms = [layer.norm for layer in decoder]
+        self._initial, self._initial_bias = cast(model.initial.weight), cast(model.initial.bias)
+        self._key, self._query = cast(model.key.weight), cast(model.query.weight)
+        self._energy, self._context = cast(model.energy.weight[0]), cast(model.context.weight)
+        parts = model.readout.weight.split((hidden, embedding, 2 * self.config.encoder_hidden), 1)
+        columns = (0, self._extra, 0)
+        self._readout = torch.cat(
+            [cast(part, extra, readout) for part, extra in zip(parts, columns, strict=True)], 1
+        )
+        self._readout_bias = cast(model.readout.bias, readout)
+        self._low_rank = cast(model.low_rank.weight, readout // 2, self._extra)
+        self.output_VE = cast(model.output.weight, self._extra, vocabulary)
+        bias_V = model.output.bias
+        self.output_bias_V = functional.pad(bias_V, (0, vocabulary), value=-torch.inf)
+
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         """Reads sentences. `source_BS`: int64 ids with their end of sentence, right padded."""
-        embedded_BSE = self.dropout(self.source_embedding(source_BS))
-        lengths_B = mask_BS.sum(1).cpu()
-        packed = pack_padded_sequence(
-            embedded_BSE, lengths_B, batch_first=True, enforce_sorted=False
-        )
-        annotations_BSZ, _ = pad_packed_sequence(
-            self.encoder(packed)[0], batch_first=True, total_length=source_BS.shape[1]
-        )
-        annotations_BSZ = self.dropout(annotations_BSZ)
-        return Memory(annotations_BSZ, self.attention.keys(annotations_BSZ), mask_BS)
+        model = self.model
+        layer_SBX = self._embed(model.source_embedding, model.source_bias, source_BS.t())
+        padding_SB1 = ~mask_BS.t()[:, :, None]
+        for number, layer in enumerate(_layers(model.encoder)):
+            if number:
+                layer_SBX = model.dropout(layer_SBX)
+            layer_SBX = self._read(number, layer, layer_SBX, padding_SB1)
+        if model.annotation_norm is not None:
+            layer_SBX = _normalise(model.annotation_norm, layer_SBX)
+        annotations_BSZ = model.dropout(layer_SBX).transpose(0, 1).contiguous()
+        return Memory(annotations_BSZ, functional.linear(annotations_BSZ, self._key), mask_BS)
+
+    def _read(self, number: int, layer: Gru, layer_SBX: Tensor, padding_SB1: Tensor) -> Tensor:
+        """A layer of the encoder: states_SBZ of both directions."""
+        size = self.config.encoder_hidden
+        inputs = functional.linear(
+            layer_SBX, self._encoder_inputs[number], self._encoder_bias[number]
+        ).unflatten(-1, (2, -1))
+        if layer.norm is not None:
+            inputs = _normalise(layer.norm, inputs)
+        # The second direction runs from the end. On padding the keep gate is 1: the state stays.
+        inputs_SDBG = torch.stack([inputs[:, :, 0], inputs[:, :, 1].flip(0)], 1)
+        padding_SDB1 = torch.stack([padding_SB1, padding_SB1.flip(0)], 1)
+        keep_G = torch.arange(3 * size, device=inputs.device) // size == 1
+        inputs_SDBG = inputs_SDBG.masked_fill(padding_SDB1 & keep_G, torch.inf)
+        first = inputs_SDBG.new_zeros(2, inputs_SDBG.shape[2], size)
+        states_SDBH = gru_scan(inputs_SDBG, first, self._encoder[number])
+        return torch.cat([states_SDBH[:, 0], states_SDBH[:, 1].flip(0)], -1)
 
     def start(self, memory: Memory) -> State:
         """The state before the first piece, from the backward annotation of the first piece."""
         backward_BZ = memory.annotations_BSZ[:, 0, self.config.encoder_hidden :]
-        hidden_BH = torch.tanh(self.initial(backward_BZ))
-        return State(hidden_BH, torch.zeros_like(memory.annotations_BSZ[:, 0]))
+        hidden_BX = torch.tanh(functional.linear(backward_BZ, self._initial, self._initial_bias))
+        return State(
+            hidden_BX.unflatten(1, (self.config.decoder_layers, -1)),
+            torch.zeros_like(memory.annotations_BSZ[:, 0]),
+        )
 
     def step(
         self, state: State, previous_B: Tensor | None, memory: Memory
@@ -121,76 +255,124 @@ class EncoderDecoder(nn.Module):
         previous_B: the piece chosen last (int64); None at the first step. With it the state is
         first updated by the previous piece and the context it was generated from.
         """
-        hidden_BH, context_BZ = state
+        model = self.model
+        hidden_BLH, context_BZ = state
         if previous_B is None:
-            embedded_BE = hidden_BH.new_zeros(len(hidden_BH), self.config.embedding)
+            embedded_BE = hidden_BLH.new_zeros(len(hidden_BLH), len(self._low_rank))
         else:
-            embedded_BE = self.dropout(self.target_embedding(previous_B))
-            hidden_BH = self._update(
-                hidden_BH,
-                self.hidden_gates(hidden_BH),
-                self.input_gates(embedded_BE),
-                context_BZ,
-            )
-        bias_BS = mask_bias(memory.mask_BS, _accumulator(memory.keys_BSH))
-        context_BZ, weights_BS = self.attention.look(
-            self.attention.query(hidden_BH), memory.keys_BSH, memory.annotations_BSZ, bias_BS
-        )
-        logits_BV = self.output(self._generate(hidden_BH, embedded_BE, context_BZ))
-        log_probs_BV = functional.log_softmax(logits_BV.to(bias_BS.dtype), -1)
-        return log_probs_BV, State(hidden_BH, context_BZ), weights_BS
+            embedded_BE = self._embed(model.target_embedding, model.target_bias, previous_B)
+            hidden_BLH = self._update(hidden_BLH, embedded_BE, context_BZ)
+        query_BH = functional.linear(hidden_BLH[:, 0], self._query)
+        energies_BS = kernels.energies(memory.keys_BSH, query_BH, self._energy)
+        weights_BS = functional.softmax(energies_BS + mask_bias(memory), -1)
+        context_BZ = torch.bmm(weights_BS[:, None].to(self.dtype), memory.annotations_BSZ)[:, 0]
+        features_BE = self._generate(hidden_BLH[:, -1], embedded_BE, context_BZ)
+        logits_BV = functional.linear(features_BE, self.output_VE).to(energies_BS.dtype)
+        log_probs_BV = functional.log_softmax(logits_BV + self.output_bias_V, -1)
+        return log_probs_BV[:, : self.columns], State(hidden_BLH, context_BZ), weights_BS
 
-    def forced(self, memory: Memory, target_BT: Tensor) -> Tensor:
-        """features_NE of all target tokens, row by row, teacher forced; N leaves out padding.
+    def forced(self, memory: Memory, target_BT: Tensor, rows_N: Tensor | None = None) -> Tensor:
+        """features_NE of the target tokens, teacher forced, in the order of `target_BT.t()`.
 
-        `output(features_NE)` are the logits that `step` would give with the true pieces before.
+        rows_N: which of the T B cells to give, all if None. `output_VE` times the features and
+        `output_bias_V` are the logits that `step` would give with the true pieces before.
         """
-        embedded_BTE = self.dropout(self.target_embedding(target_BT))
-        inputs_TBG = self.input_gates(embedded_BTE).transpose(0, 1).contiguous()
-        attention = self.attention
+        model, layers = self.model, self.config.decoder_layers
+        embedded_TBE = self._embed(model.target_embedding, model.target_bias, target_BT.t())
+        start_BLH = self.start(memory).hidden_BLH
         hiddens_TBH, contexts_TBZ = scan(
-            inputs_TBG,
-            self.start(memory).hidden_BH,
+            self._inputs(0, embedded_TBE),
+            start_BLH[:, 0],
             memory.keys_BSH,
             memory.annotations_BSZ,
-            mask_bias(memory.mask_BS, _accumulator(memory.keys_BSH)),
-            ScanWeights(
-                torch.cat([attention.query.weight, self.hidden_gates.weight]),
-                functional.pad(self.hidden_gates.bias, (self.config.hidden, 0)),
-                self.context_gates.weight,
-                attention.energy.weight[0],
-            ),
+            mask_bias(memory),
+            self._decoder[0],
+            self._query,
+            self._context,
+            self._energy,
         )
-        shifted_BTE = functional.pad(embedded_BTE[:, :-1], (0, 0, 1, 0))
-        real_BT = target_BT != PAD
-        return self._generate(
-            hiddens_TBH.transpose(0, 1)[real_BT],
-            shifted_BTE[real_BT],
-            contexts_TBZ.transpose(0, 1)[real_BT],
-        )
+        for number in range(1, layers):
+            start_1BH = start_BLH[:, number][None]
+            inputs_TBG = self._inputs(number, model.dropout(hiddens_TBH[1:]))
+            states_TBH = gru_scan(inputs_TBG, start_1BH[0], self._decoder[number])
+            hiddens_TBH = torch.cat([start_1BH, states_TBH])
+        shifted_TBE = functional.pad(embedded_TBE[:-1], (0, 0, 0, 0, 1, 0))
+        parts = [part.flatten(0, 1) for part in (hiddens_TBH, shifted_TBE, contexts_TBZ)]
+        return self._generate(*(part if rows_N is None else part[rows_N] for part in parts))
 
-    def _update(
-        self, hidden_BH: Tensor, hidden_gates_BG: Tensor, inputs_BG: Tensor, context_BZ: Tensor
-    ) -> Tensor:
-        """The GRU: the state after a piece. G is 3 H: gates r, z and n."""
-        size = self.config.hidden
-        outer_BG = inputs_BG + self.context_gates(context_BZ)
-        gates = torch.sigmoid(outer_BG[:, : 2 * size] + hidden_gates_BG[:, : 2 * size])
-        reset_BH, keep_BH = gates[:, :size], gates[:, size:]
-        new_BH = torch.tanh(
-            torch.addcmul(outer_BG[:, 2 * size :], reset_BH, hidden_gates_BG[:, 2 * size :])
-        )
-        return torch.lerp(new_BH, hidden_BH.to(new_BH.dtype), keep_BH)
+    def _embed(self, embedding: nn.Embedding, bias_E: Tensor | None, ids: Tensor) -> Tensor:
+        """The pieces' embeddings [..., E], with dropout."""
+        rows: Tensor = _Lookup.apply(embedding.weight, ids)
+        if bias_E is not None:
+            rows = rows + bias_E
+        rows = rows.to(self.dtype)
+        if self._extra:
+            rows = functional.pad(rows, (0, self._extra))
+        dropped: Tensor = self.model.dropout(rows)
+        return dropped
+
+    def _inputs(self, number: int, values: Tensor) -> Tensor:
+        """The products [..., G] of a decoder layer's gates with its inputs."""
+        inputs = functional.linear(values, self._decoder_inputs[number], self._decoder_bias[number])
+        norm = self._decoder_norms[number]
+        return inputs if norm is None else _normalise(norm, inputs)
+
+    def _update(self, hidden_BLH: Tensor, embedded_BE: Tensor, context_BZ: Tensor) -> Tensor:
+        """The GRUs: the states after a piece."""
+        below_BX, states = embedded_BE, []
+        for number, weights in enumerate(self._decoder):
+            hidden_BH = hidden_BLH[:, number].contiguous()
+            inputs_BG = self._inputs(number, below_BX)
+            if number == 0:
+                inputs_BG = torch.addmm(inputs_BG, context_BZ, self._context.t())
+            products = torch.matmul(hidden_BH, weights.first.t())
+            gates_BG = torch.empty_like(inputs_BG)
+            below_BX, _ = cell_forward(inputs_BG, products, hidden_BH, weights, gates_BG)
+            states.append(below_BX)
+        return torch.stack(states, 1)
 
     def _generate(self, hidden_NH: Tensor, embedded_NE: Tensor, context_NZ: Tensor) -> Tensor:
         """features_NE before the output matrix: readout, maxout over adjacent pairs, low rank."""
-        parts = [part.to(hidden_NH.dtype) for part in (hidden_NH, embedded_NE, context_NZ)]
-        readout_NH = self.readout(torch.cat(parts, -1))
+        parts_NX = torch.cat([hidden_NH, embedded_NE, context_NZ], -1)
+        readout_NH = functional.linear(parts_NX, self._readout, self._readout_bias)
+        if self.model.readout_norm is not None:
+            size = self.config.hidden
+            normed_NH = _normalise(self.model.readout_norm, readout_NH[:, :size])
+            readout_NH = functional.pad(normed_NH, (0, readout_NH.shape[1] - size))
         maxout = readout_NH.unflatten(-1, (-1, 2)).amax(-1)
-        features_NE: Tensor = self.low_rank(self.dropout(maxout))
-        return features_NE
+        return functional.linear(self.model.dropout(maxout), self._low_rank)
 
 
-def _accumulator(tensor: Tensor) -> torch.dtype:
-    """The precision of energies, softmax and loss: float32, or float64 for a float64 model."""
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+def _layers(modules: nn.ModuleList) -> list[Gru]:
+    return [layer for layer in modules if isinstance(layer, Gru)]
+
+
+class _Lookup(torch.autograd.Function):
+    """Rows of the embeddings. (torch's own backward cannot be recorded in a CUDA graph.)"""
+
+    @staticmethod
+    def forward(context: Any, weight_VE: Tensor, ids: Tensor) -> Tensor:
+        context.save_for_backward(ids)
+        context.shape = weight_VE.shape
+        return weight_VE[ids]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (ids,), (gradient,) = context.saved_tensors, gradients
+        d_weight_VE = gradient.new_zeros(context.shape)
+        d_weight_VE.index_add_(0, ids.flatten(), gradient.flatten(0, -2))
+        return d_weight_VE, None
+
+
+def _normalise(norm: nn.Module, values: Tensor) -> Tensor:
+    """Layer normalisation in the precision of the parameters, given back in that of the values."""
+    normed: Tensor = norm(values.to(next(norm.parameters()).dtype))
+    return normed.to(values.dtype)
+
+
+def mask_bias(memory: Memory) -> Tensor:
+    """bias_BS to add to energies: 0 on tokens, -inf on padding."""
+    mask_BS = memory.mask_BS
+    exact = kernels.accumulator(memory.keys_BSH)
+    bias_BS = torch.zeros(mask_BS.shape, dtype=exact, device=mask_BS.device)
+    return bias_BS.masked_fill_(~mask_BS, float("-inf"))

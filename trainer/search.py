@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
-from rareword.trainer.model import EncoderDecoder, Memory, State
+from rareword.trainer.model import EncoderDecoder, Memory, Network, State
 
 FieldsT = TypeVar("FieldsT", Memory, State)
 Ids = npt.NDArray[np.integer[Any]]
@@ -105,26 +105,33 @@ def beam_search(
     probability gives one empty hypothesis with score -inf.
     Raises RarewordError if a single sentence does not fit the device's memory.
     """
+    network = _frozen(model)
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        found = _search_in_memory(model, [sources[i] for i in chosen], options, device)
+        found = _search_in_memory(network, [sources[i] for i in chosen], options, device)
         for index, hypotheses in zip(chosen, found, strict=True):
             results[index] = hypotheses
     return results
 
 
+def _frozen(model: EncoderDecoder) -> Network:
+    """The model's network, for search alone."""
+    with torch.inference_mode():
+        return model.network()
+
+
 def _search_in_memory(
-    model: EncoderDecoder,
+    network: Network,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches a batch; one that does not fit the device's memory is searched in halves."""
     try:
-        return _search(model, sources, options, device)
+        return _search(network, sources, options, device)
     except torch.OutOfMemoryError as error:
         if len(sources) == 1:
             raise RarewordError(
@@ -137,7 +144,7 @@ def _search_in_memory(
     return [
         hypotheses
         for part in (sources[:half], sources[half:])
-        for hypotheses in _search_in_memory(model, part, options, device)
+        for hypotheses in _search_in_memory(network, part, options, device)
     ]
 
 
@@ -163,20 +170,20 @@ class _Alive(NamedTuple):
 
 @torch.inference_mode()
 def _search(
-    model: EncoderDecoder,
+    network: Network,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches one batch of sources, none of them blank."""
-    memory = model.encode(*_padded(sources, device))
-    state = model.start(memory)
+    memory = network.encode(*_padded(sources, device))
+    state = network.start(memory)
     limits = [length_limit(len(source), options) for source in sources]
     finished: list[list[Hypothesis]] = [[] for _ in sources]
     alive = [_Alive(sentence, 0.0, None) for sentence in range(len(sources))]
     previous_R: Tensor | None = None
     for length in itertools.count(1):  # of what this step makes, end-of-sentence included
-        log_probs_RV, state, weights_RS = model.step(state, previous_R, memory)
+        log_probs_RV, state, weights_RS = network.step(state, previous_R, memory)
         at_limit = [limits[hypothesis.sentence] == length for hypothesis in alive]
         candidates = _candidates(_allowed(log_probs_RV, at_limit, options), alive, options.beam)
         weights = weights_RS.float().cpu().numpy() if options.alignments else None
@@ -335,12 +342,13 @@ def score(
 
     A blank source gives 0 for a blank target and -inf for any other.
     """
+    network = _frozen(model)
     scores = [-math.inf if len(target) else 0.0 for target in targets]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        totals = _force(model, [sources[i] for i in chosen], [targets[i] for i in chosen], device)
+        totals = _force(network, [sources[i] for i in chosen], [targets[i] for i in chosen], device)
         for index, total in zip(chosen, totals, strict=True):
             scores[index] = normalised(total, len(targets[index]) + 1, options)
     return scores
@@ -348,19 +356,19 @@ def score(
 
 @torch.inference_mode()
 def _force(
-    model: EncoderDecoder,
+    network: Network,
     sources: list[Ids],
     targets: list[Sequence[int]],
     device: torch.device | str,
 ) -> list[float]:
     """The summed log-probabilities of one batch of targets, end-of-sentence included."""
-    memory = model.encode(*_padded(sources, device))
-    state = model.start(memory)
+    memory = network.encode(*_padded(sources, device))
+    state = network.start(memory)
     targets_BT, mask_BT = _padded([np.asarray(target) for target in targets], device)
     totals_B = torch.zeros(len(targets), device=device)
     previous_B: Tensor | None = None
     for next_B, real_B in zip(targets_BT.T, mask_BT.T, strict=True):
-        log_probs_BV, state, _ = model.step(state, previous_B, memory)
+        log_probs_BV, state, _ = network.step(state, previous_B, memory)
         chosen_B = log_probs_BV.float().gather(1, next_B[:, None])[:, 0]
         totals_B += torch.where(real_B, chosen_B, 0.0)
         previous_B = next_B

@@ -16,7 +16,7 @@ import torch
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabularies
-from rareword.trainer import checkpoints, validation
+from rareword.trainer import checkpoints, precision, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
 from rareword.trainer.data import Indices, Pairs, PieceDropout, make_batch, plan_epoch, share
@@ -64,6 +64,7 @@ class Trainer:
         self._identity = Identity(run, both.hash, sizes)
         torch.manual_seed(config.seed)
         self._model = EncoderDecoder(sizes).to(group.device)
+        self._precision = precision.resolve(config.precision, group)
         self._optimiser = Optimiser(self._model, config)
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
         self._state = resumed or RunState(config.initial_rate)
@@ -73,7 +74,7 @@ class Trainer:
         """Numbers to learn; a tied matrix counts once."""
         self._say(
             f"train: {len(corpora.train):,} pairs, {self.parameters:,} parameters, "
-            f"{group.world} x {group.device.type}"
+            f"{group.world} x {group.device.type}, {self._precision.name}"
             + (f", going on from step {self._state.step}" if resumed else "")
         )
 
@@ -122,7 +123,7 @@ class Trainer:
             torch.manual_seed(_mask_seed(config.seed, state.step, group.rank))
             batch = make_batch(pairs, mine, group.device)
             smoothed, plain = batch_loss(
-                self._model, batch, config.precision, config.label_smoothing
+                self._model, batch, self._precision, config.label_smoothing
             )
             (smoothed / tokens).backward()
             self._optimiser.figures.copy_(torch.stack([smoothed.detach(), plain]))
@@ -138,7 +139,7 @@ class Trainer:
         config, state, corpora = self._config, self._state, self._corpora
         started = time.monotonic()
         self._model.eval()
-        loss = validation.development_loss(self._model, corpora.dev, config, self._group)
+        loss = validation.development_loss(self._model, corpora.dev, self._precision, self._group)
         bleu = None
         if config.bleu_pairs:
             bleu = validation.development_bleu(

@@ -8,13 +8,14 @@ from rareword.trainer.data import Pairs, cut_batches, make_batch, share
 from rareword.trainer.distributed import Group
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
+from rareword.trainer.precision import Precision
 
 TOKENS = 4096
 """Size of a batch, for the loss."""
 
 
 def development_loss(
-    model: EncoderDecoder, pairs: Pairs, config: TrainConfig, group: Group
+    model: EncoderDecoder, pairs: Pairs, precision: Precision, group: Group
 ) -> float:
     """The loss in nats a target token (ends of sentences count), without label smoothing.
 
@@ -26,7 +27,7 @@ def development_loss(
     with torch.no_grad():
         for number in range(group.rank, len(batches), group.world):
             batch = make_batch(pairs, batches[number], group.device)
-            losses[number] = batch_loss(model, batch, config.precision)[1].item()
+            losses[number] = batch_loss(model, batch, precision)[1].item()
     gathered = {number: loss for part in group.gather(losses) for number, loss in part.items()}
     # Added up in one order, so that the sum does not depend on the number of processes.
     total = sum(gathered[number] for number in range(len(batches)))

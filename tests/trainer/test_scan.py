@@ -1,47 +1,131 @@
-"""The scan's backward pass against finite differences and, in bf16, against float32."""
+"""The recurrences with their own backward passes against plain loops under autograd, in float64."""
+
+import itertools
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
-from rareword.trainer.attention import mask_bias
-from rareword.trainer.scan import ScanWeights, scan
+from rareword.trainer import scan
+from rareword.trainer.gru import GruWeights, gru_scan
 
-B, S, T, H, Z = 2, 3, 4, 3, 5
-MASK_BS = torch.tensor([[True, True, True], [True, False, False]])
-
-
-def tensors(dtype: torch.dtype) -> list[Tensor]:
-    torch.manual_seed(3)
-    shapes = [(T, B, 3 * H), (B, H), (B, S, H), (B, S, Z), (4 * H, H), (4 * H,), (3 * H, Z), (H,)]
-    return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+Form = Literal["cudnn", "groundhog"]
+FORMS: tuple[Form, ...] = ("cudnn", "groundhog")
 
 
-def run(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-    exact = torch.promote_types(inputs[0].dtype, torch.float32)
-    return scan(*inputs[:4], mask_bias(MASK_BS, exact), ScanWeights(*inputs[4:]))
+def plain_cell(inputs: Tensor, h: Tensor, weights: GruWeights) -> Tensor:
+    """The equations of `trainer.gru`, one gate at a time."""
+    xr, xz, xn = inputs.chunk(3, -1)
+    gates = weights.first.chunk(3 if weights.second is None else 2, -2)
+    r, z = (torch.sigmoid(x + h @ U.mT) for x, U in zip((xr, xz), gates, strict=False))
+    if weights.second is None:
+        assert weights.bias is not None
+        n = torch.tanh(xn + r * (h @ gates[2].mT + weights.bias))
+    else:
+        n = torch.tanh(xn + (r * h) @ weights.second.mT)
+    return n * (1 - z) + torch.where(z == 1, h, h * z)
 
 
-def test_gradients_equal_finite_differences() -> None:
-    assert torch.autograd.gradcheck(run, tensors(torch.float64))
+def plain_gru_scan(inputs: Tensor, hidden: Tensor, weights: GruWeights) -> Tensor:
+    states = []
+    for step in inputs:
+        hidden = plain_cell(step, hidden, weights)
+        states.append(hidden)
+    return torch.stack(states) if states else hidden.new_zeros(0, *hidden.shape)
 
 
-def test_bf16_gradients_point_the_same_way() -> None:
-    gradients = []
-    for dtype in (torch.float32, torch.bfloat16):
-        inputs = tensors(dtype)
-        sum(output.float().square().sum() for output in run(*inputs)).backward()
-        gradients.append([tensor.grad.float().flatten() for tensor in inputs])
-    for exact, rough in zip(*gradients, strict=True):
-        assert torch.nn.functional.cosine_similarity(exact, rough, dim=0) > 0.99
+def plain_scan(
+    inputs_TBG: Tensor,
+    hidden_BH: Tensor,
+    keys_BSH: Tensor,
+    annotations_BSZ: Tensor,
+    bias_BS: Tensor,
+    weights: GruWeights,
+    query_HxH: Tensor,
+    context_GZ: Tensor,
+    energy_H: Tensor,
+) -> tuple[Tensor, Tensor]:
+    hiddens, contexts = [], []
+    for inputs_BG in inputs_TBG:
+        hiddens.append(hidden_BH)
+        energies_BS = torch.tanh(keys_BSH + (hidden_BH @ query_HxH.t())[:, None]) @ energy_H
+        attended_BS = torch.softmax(energies_BS + bias_BS, -1)
+        context_BZ = (attended_BS[:, :, None] * annotations_BSZ).sum(1)
+        contexts.append(context_BZ)
+        hidden_BH = plain_cell(inputs_BG + context_BZ @ context_GZ.t(), hidden_BH, weights)
+    return torch.stack(hiddens), torch.stack(contexts)
 
 
-@pytest.mark.parametrize("unused", [0, 1])
-def test_one_output_alone_has_gradients(unused: int) -> None:
-    inputs = tensors(torch.float64)
-    expected = torch.autograd.grad(
-        sum(x.sum() * (i != unused) for i, x in enumerate(run(*inputs))), inputs
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def state_weights(form: Form, directions: tuple[int, ...], size: int) -> GruWeights:
+    if form == "cudnn":
+        return GruWeights(drawn(*directions, 3 * size, size), drawn(*directions, 1, size))
+    return GruWeights(drawn(*directions, 2 * size, size), None, drawn(*directions, size, size))
+
+
+def check_equal(
+    found: tuple[Tensor, ...], wanted: tuple[Tensor, ...], inputs: list[Tensor]
+) -> None:
+    """Values and the gradients of a random function of them, to 1e-12 of the largest number."""
+    factors = [torch.randn_like(value) for value in wanted]
+    gradients = [
+        torch.autograd.grad(
+            sum((value * factor).sum() for value, factor in zip(values, factors, strict=True)),
+            inputs,
+            retain_graph=True,
+        )
+        for values in (found, wanted)
+    ]
+    for one, other in zip((*found, *gradients[0]), (*wanted, *gradients[1]), strict=True):
+        assert torch.isfinite(one).all()
+        assert (one - other).abs().max() <= 1e-12 * max(1.0, other.abs().max().item())
+
+
+@pytest.mark.parametrize(("form", "directions"), list(itertools.product(FORMS, ((), (2,)))))
+def test_a_gru_over_time(form: Form, directions: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    weights = state_weights(form, directions, 4)
+    inputs, hidden = drawn(6, *directions, 3, 12), drawn(*directions, 3, 4)
+    leaves = [inputs, hidden, *(tensor for tensor in weights if tensor is not None)]
+    # On padding the keep gate is 1: the second sentence ends after four steps.
+    padding = torch.zeros(inputs.shape, dtype=torch.bool)
+    padding[4:, ..., 1, 4:8] = True
+    held = inputs.masked_fill(padding, torch.inf)
+    found, wanted = gru_scan(held, hidden, weights), plain_gru_scan(held, hidden, weights)
+    assert torch.equal(found[5, ..., 1, :], found[3, ..., 1, :])
+    check_equal((found,), (wanted,), leaves)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_steps_leave_an_empty_sequence(form: Form) -> None:
+    """What the upper layers of a decoder read of a target that is only its end."""
+    weights = state_weights(form, (), 4)
+    inputs = drawn(0, 3, 12)
+    found = gru_scan(inputs, drawn(3, 4), weights)
+    assert found.shape == (0, 3, 4)
+    found.sum().backward()
+    assert inputs.grad is not None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_decoder_with_its_attention(form: Form) -> None:
+    torch.manual_seed(2)
+    steps, batch, source, size, annotation = 5, 3, 4, 6, 10
+    weights = state_weights(form, (), size)
+    inputs = (
+        drawn(steps, batch, 3 * size),
+        drawn(batch, size),
+        drawn(batch, source, size),
+        drawn(batch, source, annotation),
     )
-    found = torch.autograd.grad(run(*inputs)[1 - unused].sum(), inputs)
-    for left, right in zip(found, expected, strict=True):
-        torch.testing.assert_close(left, right)
+    matrices = (drawn(size, size), drawn(3 * size, annotation), drawn(size))
+    bias_BS = torch.zeros(batch, source, dtype=torch.float64)
+    bias_BS[0, 2:] = bias_BS[1, 1:] = -torch.inf
+    leaves = [*inputs, *(tensor for tensor in weights if tensor is not None), *matrices]
+    found = scan.scan(*inputs, bias_BS, weights, *matrices)
+    wanted = plain_scan(*inputs, bias_BS, weights, *matrices)
+    check_equal(found, wanted, leaves)
