@@ -1,10 +1,16 @@
 """Fixtures for all tests."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Triton reads this when it is first imported, whoever does that. With a GPU its kernels are
+# compiled and run there; elsewhere in its interpreter.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # A busy machine is slow, not wrong.
 settings.register_profile("suite", deadline=None)

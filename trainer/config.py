@@ -263,14 +263,14 @@ class ModelConfig:
     embedding: int
     hidden: int
     encoder_hidden: int
+    tied: Literal["all", "target", "none"] = "none"
+    dropout: float = 0.0
     encoder_layers: int = 1
     decoder_layers: int = 1
     gru: Literal["cudnn", "groundhog"] = "cudnn"
     layer_norm: bool = False
-    tied: Literal["all", "target", "none"] = "none"
     embedding_bias: bool = False
     initialisation: Literal["glorot", "paper"] = "glorot"
-    dropout: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rareword.trainer.config import TrainConfig
 from rareword.trainer.distributed import Group
+from rareword.trainer.graphs import Recorded
 
 
 class Optimiser:
@@ -15,17 +16,17 @@ class Optimiser:
 
     All gradients are views into one buffer, so that a step needs one collective for all of them
     and for the figures that travel with them. Clipping comes after the sum: the result does not
-    depend on how a batch was dealt to the processes.
+    depend on how a batch was dealt to the processes. record: record the update in a CUDA graph.
     """
 
     FIGURES = 2
     """Numbers that a step sums over processes beside the gradients."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig, record: bool = False) -> None:
         self._parameters = dict(model.named_parameters())
         values = list(self._parameters.values())
-        size = sum(parameter.numel() for parameter in values)
-        self._buffer = torch.zeros(size + self.FIGURES, device=values[0].device)
+        size, device = sum(parameter.numel() for parameter in values), values[0].device
+        self._buffer = torch.zeros(size + self.FIGURES, device=device, dtype=values[0].dtype)
         self._gradient = self._buffer[:size]
         self.figures = self._buffer[size:]
         """To be set by the caller before `step`, which leaves the sums over all processes."""
@@ -35,13 +36,19 @@ class Optimiser:
             parameter.grad = view.view_as(parameter)
             start += parameter.numel()
         self._clip = config.clip
+        # On the GPU the update may be recorded: what changes from step to step lies in tensors.
+        cuda = device.type == "cuda"
+        self._rate = torch.tensor(config.initial_rate, device=device)
+        self._factor = torch.ones((), device=device, dtype=values[0].dtype)
+        rate = self._rate if cuda else config.initial_rate
         self._torch: torch.optim.Optimizer
         if config.optimiser == "adam":
-            self._torch = torch.optim.Adam(values, lr=config.initial_rate, fused=True)
+            self._torch = torch.optim.Adam(values, lr=rate, fused=True, capturable=cuda)
         else:
             self._torch = torch.optim.Adadelta(
-                values, lr=config.initial_rate, rho=0.95, eps=1e-6, foreach=True
+                values, lr=rate, rho=0.95, eps=1e-6, foreach=True, capturable=cuda
             )
+        self._update = Recorded(self._apply) if record else self._apply
 
     def zero(self) -> None:
         """Clears gradients and figures. (Never `zero_grad`, which would drop the views.)"""
@@ -58,12 +65,18 @@ class Optimiser:
         length, figures = values[0], values[1:]
         if not all(map(math.isfinite, values)):
             return length, figures
-        if self._clip and length > self._clip:
-            self._gradient.mul_(self._clip / length)
+        self._factor.fill_(self._clip / length if self._clip and length > self._clip else 1.0)
+        self._rate.fill_(learning_rate)
         for parameter_group in self._torch.param_groups:
-            parameter_group["lr"] = learning_rate
-        self._torch.step()
+            if not isinstance(parameter_group["lr"], Tensor):
+                parameter_group["lr"] = learning_rate
+        self._update()
         return length, figures
+
+    def _apply(self) -> None:
+        """Clips and updates, by `_factor` and `_rate`."""
+        self._gradient.mul_(self._factor)
+        self._torch.step()
 
     def tensors(self) -> dict[str, Tensor]:
         """The optimiser's state by parameter and kind: `readout.bias/exp_avg`."""
@@ -83,3 +96,6 @@ class Optimiser:
                 state[index] = found
         groups = self._torch.state_dict()["param_groups"]
         self._torch.load_state_dict({"state": state, "param_groups": groups})
+        for parameter_group in self._torch.param_groups:
+            if isinstance(parameter_group["lr"], Tensor):  # loading has put a copy there
+                parameter_group["lr"] = self._rate

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
-from rareword.trainer.model import EncoderDecoder, Memory, Network, State
+from rareword.trainer.model import EncoderDecoder, Memory, State
 
 FieldsT = TypeVar("FieldsT", Memory, State)
 Ids = npt.NDArray[np.integer[Any]]
@@ -105,33 +105,26 @@ def beam_search(
     probability gives one empty hypothesis with score -inf.
     Raises RarewordError if a single sentence does not fit the device's memory.
     """
-    network = _frozen(model)
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        found = _search_in_memory(network, [sources[i] for i in chosen], options, device)
+        found = _search_in_memory(model, [sources[i] for i in chosen], options, device)
         for index, hypotheses in zip(chosen, found, strict=True):
             results[index] = hypotheses
     return results
 
 
-def _frozen(model: EncoderDecoder) -> Network:
-    """The model's network, for search alone."""
-    with torch.inference_mode():
-        return model.network()
-
-
 def _search_in_memory(
-    network: Network,
+    model: EncoderDecoder,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches a batch; one that does not fit the device's memory is searched in halves."""
     try:
-        return _search(network, sources, options, device)
+        return _search(model, sources, options, device)
     except torch.OutOfMemoryError as error:
         if len(sources) == 1:
             raise RarewordError(
@@ -144,7 +137,7 @@ def _search_in_memory(
     return [
         hypotheses
         for part in (sources[:half], sources[half:])
-        for hypotheses in _search_in_memory(network, part, options, device)
+        for hypotheses in _search_in_memory(model, part, options, device)
     ]
 
 
@@ -170,12 +163,13 @@ class _Alive(NamedTuple):
 
 @torch.inference_mode()
 def _search(
-    network: Network,
+    model: EncoderDecoder,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches one batch of sources, none of them blank."""
+    network = model.network()
     memory = network.encode(*_padded(sources, device))
     state = network.start(memory)
     limits = [length_limit(len(source), options) for source in sources]
@@ -342,13 +336,12 @@ def score(
 
     A blank source gives 0 for a blank target and -inf for any other.
     """
-    network = _frozen(model)
     scores = [-math.inf if len(target) else 0.0 for target in targets]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        totals = _force(network, [sources[i] for i in chosen], [targets[i] for i in chosen], device)
+        totals = _force(model, [sources[i] for i in chosen], [targets[i] for i in chosen], device)
         for index, total in zip(chosen, totals, strict=True):
             scores[index] = normalised(total, len(targets[index]) + 1, options)
     return scores
@@ -356,12 +349,13 @@ def score(
 
 @torch.inference_mode()
 def _force(
-    network: Network,
+    model: EncoderDecoder,
     sources: list[Ids],
     targets: list[Sequence[int]],
     device: torch.device | str,
 ) -> list[float]:
     """The summed log-probabilities of one batch of targets, end-of-sentence included."""
+    network = model.network()
     memory = network.encode(*_padded(sources, device))
     state = network.start(memory)
     targets_BT, mask_BT = _padded([np.asarray(target) for target in targets], device)

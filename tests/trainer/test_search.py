@@ -13,7 +13,7 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
-from rareword.trainer.model import EncoderDecoder, Memory, State
+from rareword.trainer.model import EncoderDecoder, Memory, Network, State
 from rareword.trainer.search import SearchOptions, beam_search, score
 
 CPU = torch.device("cpu")
@@ -62,6 +62,9 @@ class ScriptedModel:
         self.prefixes: list[tuple[int, ...]] = [()]
         self.rows: list[int] = []
 
+    def network(self) -> "ScriptedModel":
+        return self
+
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         return Memory(source_BS[..., None].float(), source_BS[..., None].float(), mask_BS)
 
@@ -71,11 +74,11 @@ class ScriptedModel:
     def step(
         self, state: State, previous_B: Tensor | None, memory: Memory
     ) -> tuple[Tensor, State, Tensor]:
-        assert len(state.hidden_BH) == len(memory.mask_BS)
+        assert len(state.hidden_BLH) == len(memory.mask_BS)
         self.rows.append(len(memory.mask_BS))
         log_probs_BV = torch.full((len(memory.mask_BS), self.pieces), -math.inf)
         numbers = []
-        for row, number in enumerate(state.hidden_BH[:, 0].int().tolist()):
+        for row, number in enumerate(state.hidden_BLH[:, 0].int().tolist()):
             prefix = self.prefixes[number]
             if previous_B is not None:
                 prefix = (*prefix, int(previous_B[row]))
@@ -91,10 +94,11 @@ def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequ
     """Sum of the log-probabilities of a target, step by step with one sentence."""
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
-        memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, total = model.start(memory), None, 0.0
+        network = model.network()
+        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        state, previous, total = network.start(memory), None, 0.0
         for id_ in [*target, EOS]:
-            log_probs_BV, state, _ = model.step(state, previous, memory)
+            log_probs_BV, state, _ = network.step(state, previous, memory)
             total += float(log_probs_BV[0, id_])
             previous = torch.tensor([id_])
     return total
@@ -198,10 +202,11 @@ def test_beam_one_is_greedy() -> None:
     for source in sources:
         with torch.no_grad():
             source_BS = torch.tensor([[*source, EOS]])
-            memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            state, previous, ids = model.start(memory), None, []
+            network = model.network()
+            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            state, previous, ids = network.start(memory), None, []
             while len(ids) < 3 * (len(source) + 1) - 1:
-                log_probs_BV, state, _ = model.step(state, previous, memory)
+                log_probs_BV, state, _ = network.step(state, previous, memory)
                 log_probs_BV[0, PAD] = -math.inf
                 previous = log_probs_BV.argmax(1)
                 if previous == EOS:
@@ -308,10 +313,11 @@ def test_alignments_are_the_weights_of_the_forced_run() -> None:
     found = beam_search(model, [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
-        memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, rows = model.start(memory), None, []
+        network = model.network()
+        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        state, previous, rows = network.start(memory), None, []
         for id_ in [*found.ids, EOS]:
-            _, state, weights_BS = model.step(state, previous, memory)
+            _, state, weights_BS = network.step(state, previous, memory)
             rows.append(weights_BS[0].numpy())
             previous = torch.tensor([id_])
     assert found.alignment == pytest.approx(np.stack(rows), abs=1e-5)
@@ -335,21 +341,21 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
 ) -> None:
     model, sources = random_model(20), random_sources(9, 20)
     expected = beam_search(model, sources, SearchOptions(), CPU)
-    encode = model.encode
+    encode = Network.encode
 
-    def small_encode(source_BS: Tensor, mask_BS: Tensor) -> Memory:
+    def small_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         if len(source_BS) > 2:
             raise torch.OutOfMemoryError("does not fit")
-        return encode(source_BS, mask_BS)
+        return encode(network, source_BS, mask_BS)
 
-    monkeypatch.setattr(model, "encode", small_encode)
+    monkeypatch.setattr(Network, "encode", small_encode)
     found = beam_search(model, sources, SearchOptions(), CPU)
     assert [h[0].ids for h in found] == [h[0].ids for h in expected]
 
-    def no_encode(source_BS: Tensor, mask_BS: Tensor) -> Memory:
+    def no_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         raise torch.OutOfMemoryError("does not fit")
 
-    monkeypatch.setattr(model, "encode", no_encode)
+    monkeypatch.setattr(Network, "encode", no_encode)
     with pytest.raises(
         RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
     ):

@@ -11,6 +11,7 @@ from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.data import Pairs, Sentences
 from rareword.trainer.distributed import Group
 from rareword.trainer.model import EncoderDecoder
+from rareword.trainer.precision import FLOAT32
 from rareword.trainer.search import SearchOptions, beam_search
 
 ALONE = Group(torch.device("cpu"))
@@ -35,6 +36,7 @@ def pairs() -> Pairs:
     return Pairs(np.arange(20), sentences(generator, 20), sentences(generator, 20), 0, 0)
 
 
+@torch.no_grad()
 def test_loss_is_the_mean_over_tokens(
     monkeypatch: pytest.MonkeyPatch, model: EncoderDecoder, pairs: Pairs
 ) -> None:
@@ -42,14 +44,15 @@ def test_loss_is_the_mean_over_tokens(
     total, tokens = 0.0, 0
     for i in range(len(pairs)):
         source_BS = torch.tensor([[*pairs.source[i], EOS]])
-        memory = model.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous = model.start(memory), None
+        network = model.network()
+        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        state, previous = network.start(memory), None
         for piece in [*pairs.target[i].tolist(), EOS]:
-            log_probs_BV, state, _ = model.step(state, previous, memory)
+            log_probs_BV, state, _ = network.step(state, previous, memory)
             total -= log_probs_BV[0, piece].item()
             tokens += 1
             previous = torch.tensor([piece])
-    found = validation.development_loss(model, pairs, TrainConfig(), ALONE)
+    found = validation.development_loss(model, pairs, FLOAT32, ALONE)
     assert found == pytest.approx(total / tokens, rel=1e-5)
 
 
