@@ -31,8 +31,8 @@ from rareword.schemas.vocabulary import Vocabularies
 from rareword.trainer.config import TrainConfig, model_config
 
 if TYPE_CHECKING:
-    from rareword.trainer import data
     from rareword.trainer.distributed import Group
+    from rareword.trainer.piece_dropout import PieceDropout
     from rareword.transforms.bpe import BpeSegmenter
 
 NAME = "train"
@@ -119,7 +119,7 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
     both = vocabularies.read_both(options.segmented)
     sizes = len(both.source), len(both.target)
     corpora = Corpora(
-        data.read_pairs(train, *sizes, options.max_length),
+        data.scan(train, *sizes, options.max_length, group),
         data.read_pairs(dev, *sizes),
         both,
         _dropout(options, train, both),
@@ -167,13 +167,11 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
     )
 
 
-def _dropout(
-    options: TrainOptions, train: Manifest, both: Vocabularies
-) -> "data.PieceDropout | None":
+def _dropout(options: TrainOptions, train: Manifest, both: Vocabularies) -> "PieceDropout | None":
     """BPE-dropout by the segmenter beside the training data, if it is asked for."""
     import torch
 
-    from rareword.trainer.data import PieceDropout
+    from rareword.trainer.piece_dropout import PieceDropout
 
     found = _bpe_segmenters(options, train)
     if not found:

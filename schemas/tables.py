@@ -6,7 +6,7 @@ so that a file of another kind or time ends in a sentence, not in wrong numbers.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -179,12 +179,16 @@ def read_row_group(file: pq.ParquetFile, index: int, url: str, columns: list[str
 
 
 def iterate_row_groups(
-    url: str, schema: TableSchema, columns: list[str] | None = None
+    url: str,
+    schema: TableSchema,
+    columns: list[str] | None = None,
+    chosen: Iterable[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """The row groups of a file of ours, one table each; memory holds one at a time."""
+    """The row groups of a file of ours (or the chosen ones, by number), one table each; memory
+    holds one at a time."""
     names = columns or schema.fields.names
     with open_parquet(url, schema) as file:
-        for index in range(file.num_row_groups):
+        for index in range(file.num_row_groups) if chosen is None else chosen:
             yield read_row_group(file, index, url, names)
 
 

@@ -32,16 +32,22 @@ def shared_data() -> Path:
 def write_segmented() -> Callable[..., Path]:
     """Writes a `segmented` directory: `write_segmented(directory, pairs, letters)`.
 
-    pairs: (source ids, target ids). The joint vocabulary has `letters` pieces of one letter each,
-    all final, beside the special ones: ids 3, 4, ... are a, b, ...
+    pairs: (source ids, target ids); their own ids are 1000, 1001, ... The joint vocabulary has
+    `letters` pieces of one letter each, all final, beside the special ones: ids 3, 4, ... are
+    a, b, ... group: pairs in a row group, if there is to be more than one in a shard.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    from rareword.schemas import manifest, tables, vocabulary
+    from rareword.schemas import manifest, storage, tables, vocabulary
 
     def write(
-        directory: Path, pairs: list[tuple[list[int], list[int]]], letters: int, shards: int = 2
-    ) -> Path:
+        directory: Path | str,
+        pairs: list[tuple[list[int], list[int]]],
+        letters: int,
+        shards: int = 2,
+        group: int | None = None,
+    ) -> Path | str:
         pieces = [symbol.text for symbol in vocabulary.SPECIALS] + [
             chr(ord("a") + i) for i in range(letters)
         ]
@@ -59,7 +65,14 @@ def write_segmented() -> Callable[..., Path]:
                 }
             )
             name = tables.shard_name(number, shards)
-            records.append(tables.write_shard(str(directory), name, tables.SEGMENTED, [table]))
+            if group is None:
+                record = tables.write_shard(str(directory), name, tables.SEGMENTED, [table])
+            else:
+                with storage.write_atomic(storage.join(str(directory), name)) as stream:
+                    table = table.cast(tables.SEGMENTED.stored)
+                    pq.write_table(table, stream, row_group_size=group, write_page_checksum=True)
+                record = tables.file_record(str(directory), name, len(part))
+            records.append(record)
         manifest.finish(
             manifest.Plan("segment", {}, {}),
             str(directory),

@@ -25,7 +25,7 @@ from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.state import RunState
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "checkpoints"
 MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
 Which = Literal["best", "latest"]
@@ -117,7 +117,7 @@ def resume(
             )
     _load_parameters(model, folder)
     optimiser.load(_read_tensors(storage.join(folder, OPTIMISER)))
-    return RunState(**value["state"])
+    return RunState.from_json(value["state"])
 
 
 def load_model(directory: str, which: Which = "best") -> LoadedModel:

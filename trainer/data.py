@@ -1,17 +1,14 @@
-"""The data feed: sentence pairs as flat arrays, and the plan of an epoch's batches.
+"""Segmented sentence pairs: looking through a corpus on disk, and parts of it as flat arrays.
 
-The order of the data is a pure function of the seed, the epoch and the batch size. Batches are
-planned for all processes together and then dealt out, so every process takes the same number of
-steps, and the state of the feed is one number: how many batches of the epoch are consumed. With
-BPE-dropout an epoch's pieces are a pure function of the seed, the epoch and the pairs' ids, drawn
-before its batches are planned.
+A corpus is read by row groups. `scan` looks through all of them once and keeps a few numbers of
+each, `Corpus.read` takes some of them into memory.
 
 Letters: B batch, S source, T target.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rareword.schemas import manifest as manifests
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest
 from rareword.schemas.tables import SEGMENTED, SIDES, Side, iterate_row_groups
 from rareword.schemas.vocabulary import EOS, PAD
-from rareword.transforms.bpe import BpeDropout
+from rareword.trainer.distributed import Group
 
 Indices = NDArray[np.int64]
 
-WINDOW = 20
-"""Batches that are sorted by length together (GroundHog's sort_k_batches)."""
+# ---- in memory ----
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,16 @@ class Sentences:
         """Pieces of each sentence and 1 for its end."""
         return np.diff(self.offsets) + 1
 
+    def lengths_of(self, indices: Indices) -> Indices:
+        """The same for some sentences alone."""
+        return self.offsets[indices + 1] - self.offsets[indices] + 1
+
     def __getitem__(self, index: int) -> NDArray[np.int32]:
         return self.flat[self.offsets[index] : self.offsets[index + 1]]
 
     def padded(self, indices: Indices) -> NDArray[np.int64]:
         """ids_BS of the chosen sentences, each with its end of sentence, right padded."""
-        starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
+        starts, lengths = self.offsets[indices], self.lengths_of(indices) - 1
         columns = np.arange(int(lengths.max()) + 1)
         ids_BS = np.full((len(indices), len(columns)), PAD, np.int64)
         inside = columns < lengths[:, None]
@@ -62,15 +61,11 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A segmented corpus in memory: 4 bytes a piece and 24 bytes a pair, in every process."""
+    """Sentence pairs in memory: 4 bytes a piece and 24 bytes a pair."""
 
     ids: Indices
     source: Sentences
     target: Sentences
-    too_long: int
-    """Pairs left out because a side has more pieces than allowed."""
-    blank: int
-    """Pairs left out because a side has no piece."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,59 +77,201 @@ class Pairs:
 
 
 class Batch(NamedTuple):
-    """One process's share of a batch."""
+    """Sentence pairs as tensors, right padded with PAD, ends of sentences included."""
 
     source_BS: Tensor
     mask_BS: Tensor
     """True on the source's tokens."""
     target_BT: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device; from pinned memory the copy runs beside other work."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def pinned(self) -> "Batch":
+        """The batch in memory that a GPU can read by itself."""
+        return Batch(*(tensor.pin_memory() for tensor in self))
+
+
+def make_batch(pairs: Pairs, indices: Indices) -> Batch:
+    """The tensors of some pairs, on the host."""
+    source_BS, target_BT = pairs.source.padded(indices), pairs.target.padded(indices)
+    return Batch(*map(torch.from_numpy, (source_BS, source_BS != PAD, target_BT)))
+
+
+# ---- on disk ----
+
+ROW_GROUP = np.dtype(
+    [(name, np.int64) for name in ("shard", "index", "pairs", "source", "target")]
+    + [(name, np.int64) for name in ("too_long", "blank")]
+)
+"""What `scan` keeps of a row group: where it is, its usable pairs and their pieces of each side,
+and the pairs that are left out."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which pairs can be used."""
+
+    source_size: int
+    """Pieces of the source vocabulary."""
+    target_size: int
+    max_length: int | None = None
+    """Pieces of the longer side."""
+
+    def sort_out(
+        self, table: pa.Table, url: str
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], dict[Side, Indices]]:
+        """Which rows have a side over the limit, which have a side without a piece, and the
+        lengths of both sides.
+
+        Raises RarewordError for an id that the vocabulary does not have.
+        """
+        lengths = {side: _lengths(table[side]) for side in SIDES}
+        for side, size in zip(SIDES, (self.source_size, self.target_size), strict=True):
+            flat = _flat(table[side])
+            low, high = (int(flat.min()), int(flat.max())) if len(flat) else (EOS, EOS)
+            if low <= PAD or high >= size:
+                wrong = low if low <= PAD else high
+                raise RarewordError(
+                    f"{url}: column {side!r} holds piece id {wrong}, the vocabulary has {size} "
+                    f"pieces and {PAD} is kept for padding; segment the corpus again"
+                )
+        blank = np.minimum(*lengths.values()) == 0
+        over = np.maximum(*lengths.values()) > (self.max_length or np.inf)
+        return over & ~blank, blank, lengths
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A segmented corpus on disk, as `scan` found it."""
+
+    urls: tuple[str, ...]
+    row_groups: NDArray[np.void]
+    """Those with a usable pair, in the order of the shards; see ROW_GROUP."""
+    limits: Limits
+    too_long: int
+    """Pairs left out because a side has more pieces than allowed."""
+    blank: int
+    """Pairs left out because a side has no piece."""
+
+    def __len__(self) -> int:
+        """Usable pairs."""
+        return int(self.row_groups["pairs"].sum())
+
+    @property
+    def target_tokens(self) -> int:
+        """Pieces and ends of sentences of all usable targets."""
+        return int(self.row_groups["target"].sum()) + len(self)
+
+    def read(self, chosen: Indices, watch: Callable[[], None] = lambda: None) -> Pairs:
+        """The usable pairs of some row groups, given by rising numbers.
+
+        Memory holds them and two row groups more. watch: called before each row group. Raises
+        RarewordError for a damaged file and for one that is not what `scan` saw.
+        """
+        groups = self.row_groups[chosen]
+        count, row, place = int(groups["pairs"].sum()), 0, dict.fromkeys(SIDES, 0)
+        ids = np.empty(count, np.int64)
+        flat = {side: np.empty(int(groups[side].sum()), np.int32) for side in SIDES}
+        lengths = {side: np.empty(count, np.int64) for side in SIDES}
+        for shard in np.unique(groups["shard"]):
+            url, here = self.urls[shard], groups[groups["shard"] == shard]
+            watch()
+            tables = iterate_row_groups(url, SEGMENTED, chosen=here["index"].tolist())
+            for group, table in zip(here, tables, strict=True):
+                too_long, blank, found = self.limits.sort_out(table, url)
+                usable = ~(too_long | blank)
+                kept = table if usable.all() else table.filter(pa.array(usable))
+                rows = slice(row, row + len(kept))
+                for side in SIDES:
+                    pieces = _flat(kept[side])
+                    if (len(kept), len(pieces)) != (group["pairs"], group[side]):
+                        raise RarewordError(
+                            f"{url}: row group {group['index']} is not what it was when this run "
+                            "began; start it again"
+                        )
+                    lengths[side][rows] = found[side][usable]
+                    flat[side][place[side] : place[side] + len(pieces)] = pieces
+                    place[side] += len(pieces)
+                ids[rows] = kept["id"].to_numpy()
+                row = rows.stop
+                watch()
+        sides = [
+            Sentences(flat[side], np.concatenate([[0], np.cumsum(lengths[side])])) for side in SIDES
+        ]
+        return Pairs(ids, *sides)
+
+
+def scan(
+    manifest: Manifest,
+    source_size: int,
+    target_size: int,
+    max_length: int | None = None,
+    group: Group | None = None,
+) -> Corpus:
+    """Looks through a `segmented` directory, the processes of the group through a part each.
+
+    source_size, target_size: numbers of pieces of the vocabularies. max_length: pieces of the
+    longer side. Memory holds two row groups. Raises RarewordError, the same in all processes, for
+    a damaged file, an id outside its vocabulary, rows that the manifest does not promise and a
+    corpus without a usable pair.
+    """
+    rank, world = (group.rank, group.world) if group else (0, 1)
+    limits = Limits(source_size, target_size, max_length)
+    mine: NDArray[np.void] | RarewordError
+    try:
+        mine = _scan_shards(manifest, limits, range(rank, len(manifest.shards), world))
+    except RarewordError as error:
+        mine = error
+    parts: list[NDArray[np.void]] = []
+    for part in group.gather(mine) if group else [mine]:
+        if isinstance(part, RarewordError):
+            raise part
+        parts.append(part)
+    found = np.sort(np.concatenate(parts), order=["shard", "index"])
+    corpus = Corpus(
+        tuple(manifest.urls),
+        found[found["pairs"] > 0],
+        limits,
+        int(found["too_long"].sum()),
+        int(found["blank"].sum()),
+    )
+    if not len(corpus):
+        raise RarewordError(
+            f"{manifest.directory}: none of its {manifest.rows} pairs can be used "
+            f"({corpus.too_long} with a side over {max_length} pieces, {corpus.blank} with an "
+            "empty side)"
+        )
+    return corpus
+
+
+def _scan_shards(manifest: Manifest, limits: Limits, numbers: range) -> NDArray[np.void]:
+    """What there is in each row group of some shards."""
+    found = []
+    for number in numbers:
+        url, rows = manifest.urls[number], 0
+        for index, table in enumerate(iterate_row_groups(url, SEGMENTED)):
+            too_long, blank, lengths = limits.sort_out(table, url)
+            usable = ~(too_long | blank)
+            pieces = (int(lengths[side][usable].sum()) for side in SIDES)
+            counts = (usable.sum(), *pieces, too_long.sum(), blank.sum())
+            found.append((number, index, *map(int, counts)))
+            rows += len(table)
+        if rows != manifest.shards[number].rows:
+            raise RarewordError(
+                f"{url} holds {rows} pairs, its manifest says {manifest.shards[number].rows}; "
+                "segment the corpus again"
+            )
+    return np.array(found, ROW_GROUP)
+
 
 def read_pairs(
     manifest: Manifest, source_size: int, target_size: int, max_length: int | None = None
 ) -> Pairs:
-    """Reads the shards of a `segmented` directory.
-
-    source_size, target_size: numbers of pieces of the vocabularies. max_length: pieces of the
-    longer side. Raises RarewordError for an id outside its vocabulary, for rows that the manifest
-    does not promise and for a corpus without a usable pair.
-    """
-    ids: list[Indices] = []
-    sides: dict[str, list[tuple[NDArray[np.int32], Indices]]] = {"source": [], "target": []}
-    too_long = blank = 0
-    for url in manifest.urls:
-        for table in iterate_row_groups(url, SEGMENTED):
-            lengths = {side: _lengths(table[side]) for side in sides}
-            empty = np.minimum(*lengths.values()) == 0
-            over = np.maximum(*lengths.values()) > (max_length or np.inf)
-            blank += int(empty.sum())
-            too_long += int((over & ~empty).sum())
-            kept = table.filter(pa.array(~(empty | over)))
-            ids.append(kept["id"].to_numpy())
-            for side, size in (("source", source_size), ("target", target_size)):
-                flat = kept[side].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-                if len(flat) and not 0 <= flat.min() <= flat.max() < size:
-                    raise RarewordError(
-                        f"{url}: column {side!r} holds piece id {flat.max()}, the vocabulary has "
-                        f"{size} pieces; segment the corpus again"
-                    )
-                sides[side].append((flat, _lengths(kept[side])))
-    pairs = Pairs(
-        np.concatenate(ids or [np.zeros(0, np.int64)]),
-        _sentences(sides["source"]),
-        _sentences(sides["target"]),
-        too_long,
-        blank,
-    )
-    manifests.check_balance(
-        {"pairs used and skipped": (len(pairs) + too_long + blank, manifest.rows)}
-    )
-    if not len(pairs):
-        raise RarewordError(
-            f"{manifest.directory}: none of its {manifest.rows} pairs can be used "
-            f"({too_long} with a side over {max_length} pieces, {blank} with an empty side)"
-        )
-    return pairs
+    """A small corpus as a whole; see `scan` for the arguments and what is refused."""
+    corpus = scan(manifest, source_size, target_size, max_length)
+    return corpus.read(np.arange(len(corpus.row_groups)))
 
 
 def _lengths(column: pa.ChunkedArray) -> Indices:
@@ -142,111 +279,6 @@ def _lengths(column: pa.ChunkedArray) -> Indices:
     return lengths
 
 
-def _sentences(parts: list[tuple[NDArray[np.int32], Indices]]) -> Sentences:
-    flat = np.concatenate([part for part, _ in parts] or [np.zeros(0, np.int32)])
-    lengths = np.concatenate([part for _, part in parts] or [np.zeros(0, np.int64)])
-    return Sentences(flat, np.concatenate([[0], np.cumsum(lengths)]))
-
-
-@dataclass(frozen=True)
-class PieceDropout:
-    """BPE-dropout on the training data: other pieces each epoch."""
-
-    sides: Mapping[Side, BpeDropout]
-    """The sides whose pieces are drawn anew."""
-    probability: float
-    seed: int
-    max_length: int
-    """Pieces; see `epoch`."""
-    threads: int = 1
-
-    def epoch(self, pairs: Pairs, epoch: int) -> tuple[Pairs, int]:
-        """The pairs as an epoch has them, and how many sentences dropout left alone because they
-        would have had more than `max_length` pieces.
-
-        A sentence's pieces are a function of seed, epoch, side and the id of its pair.
-        """
-        drawn, too_long = {"source": pairs.source, "target": pairs.target}, 0
-        for number, side in enumerate(SIDES):
-            if side not in self.sides:
-                continue
-            before = drawn[side]
-            state = np.random.SeedSequence([self.seed, epoch, number])
-            seed = int(state.generate_state(1, np.uint64)[0])
-            after = Sentences(
-                *self.sides[side].draw(
-                    before.flat, before.offsets, pairs.ids, self.probability, seed, self.threads
-                )
-            )
-            over = after.lengths > self.max_length + 1
-            too_long += int(over.sum())
-            drawn[side] = _either(over, before, after)
-        return replace(pairs, source=drawn["source"], target=drawn["target"]), too_long
-
-
-def _either(first: NDArray[np.bool_], one: Sentences, other: Sentences) -> Sentences:
-    """Sentence i of `one` where first[i], else of `other`."""
-    if not first.any():
-        return other
-    lengths = np.where(first, one.lengths, other.lengths) - 1
-    starts = np.where(first, one.offsets[:-1], other.offsets[:-1] + len(one.flat))
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return Sentences(np.concatenate([one.flat, other.flat])[places], offsets)
-
-
-def plan_epoch(
-    pairs: Pairs, batch: int, unit: Literal["tokens", "sentences"], seed: int, epoch: int
-) -> list[Indices]:
-    """The batches of an epoch, in order; each holds the indices of its pairs by length.
-
-    The pairs are shuffled, windows of about WINDOW batches are sorted by length and cut into
-    batches, and the batches are shuffled. See `cut_batches` for `batch` and `unit`.
-    """
-    generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(pairs))
-    longest = pairs.longest
-    size = batch if unit == "sentences" else max(1, int(batch / longest.mean()))
-    keys = (pairs.source.lengths, pairs.target.lengths, longest)
-    batches: list[Indices] = []
-    for start in range(0, len(order), WINDOW * size):
-        window = order[start : start + WINDOW * size]
-        window = window[np.lexsort([key[window] for key in keys])]
-        batches += cut_batches(window, longest, batch, unit)
-    return [batches[i] for i in generator.permutation(len(batches))]
-
-
-def cut_batches(
-    order: Indices, longest: Indices, batch: int, unit: Literal["tokens", "sentences"]
-) -> list[Indices]:
-    """Cuts pairs, sorted by rising length, into batches.
-
-    A batch holds `batch` sentences; or as many pairs as fit if every pair takes the length of the
-    batch's longest one and `batch` tokens are allowed, but at least one pair.
-    """
-    if unit == "sentences":
-        return [order[i : i + batch] for i in range(0, len(order), batch)]
-    batches, start, lengths = [], 0, longest[order]
-    while start < len(order):
-        reach = lengths[start : start + batch]  # each pair takes a token at least
-        sizes = reach * np.arange(1, len(reach) + 1)
-        count = max(1, int(np.searchsorted(sizes, batch, "right")))
-        batches.append(order[start : start + count])
-        start += count
-    return batches
-
-
-def share(batch: Indices, rank: int, world: int) -> Indices:
-    """What process `rank` of `world` takes of a batch: every world-th pair, perhaps none."""
-    return batch[rank::world]
-
-
-def make_batch(pairs: Pairs, indices: Indices, device: torch.device) -> Batch:
-    """The tensors of some pairs."""
-    source_BS = torch.from_numpy(pairs.source.padded(indices))
-    target_BT = torch.from_numpy(pairs.target.padded(indices))
-    return Batch(
-        source_BS.to(device, non_blocking=True),
-        (source_BS != PAD).to(device, non_blocking=True),
-        target_BT.to(device, non_blocking=True),
-    )
+def _flat(column: pa.ChunkedArray) -> NDArray[np.int32]:
+    flat: NDArray[np.int32] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return flat

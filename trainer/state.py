@@ -1,9 +1,11 @@
 """How far a training run is, and what it decides from validations: rate, best, end."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from rareword.trainer.config import TrainConfig
+from rareword.trainer.feed import Position
 
 LEAST_GAIN = {"loss": 1e-3, "bleu": 0.0}
 """What counts as an improvement: more than this, in nats a token or in BLEU."""
@@ -17,9 +19,8 @@ class RunState:
     learning_rate: float
     step: int = 0
     """Updates made."""
-    epoch: int = 0
-    consumed: int = 0
-    """Batches of the epoch that are consumed, whatever the number of processes."""
+    position: Position = field(default_factory=Position)
+    """Where the data feed is."""
     interval_loss: float = 0.0
     """Summed loss in nats since the last validation, without smoothing."""
     interval_tokens: int = 0
@@ -34,14 +35,21 @@ class RunState:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def consume(self, batches: int, loss: float, tokens: int) -> None:
-        """Books one step; `batches`: how many the epoch has."""
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**{**value, "position": Position(**value["position"])})
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are done."""
+        return self.position.epoch
+
+    def consume(self, after: Position, loss: float, tokens: int) -> None:
+        """Books one step; `after`: where the feed is now."""
         self.step += 1
-        self.consumed += 1
+        self.position = after
         self.interval_loss += loss
         self.interval_tokens += tokens
-        if self.consumed == batches:
-            self.epoch, self.consumed = self.epoch + 1, 0
 
     def wants_validation(self, config: TrainConfig) -> bool:
         """True if a validation is due after this step, and has not been made."""
@@ -50,7 +58,7 @@ class RunState:
         if self.why_end(config) is not None:
             return True
         if config.validate_every is None:
-            return self.consumed == 0
+            return self.position == Position(self.epoch)  # an epoch has just ended
         return self.step % config.validate_every == 0
 
     @property

@@ -1,11 +1,13 @@
 """The training loop.
 
 One process with a batch and many processes with their shares of it make the same step: the loss
-is the sum over all target tokens divided by their number in the whole batch, which the plan of
-the epoch knows, and gradients are summed before they are clipped. With dropout the processes draw
-masks of their own, so that the equality holds on average only.
+is the sum over all target tokens divided by their number in the whole batch, which the data feed
+knows, and gradients are summed before they are clipped. The same holds for a share that is taken in
+parts. With dropout each process and part draws masks of its own, so that the equality holds on
+average only.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +21,13 @@ from rareword.schemas.vocabulary import Vocabularies
 from rareword.trainer import checkpoints, precision, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
-from rareword.trainer.data import Indices, Pairs, PieceDropout, make_batch, plan_epoch, share
+from rareword.trainer.data import Corpus, Pairs
 from rareword.trainer.distributed import Group
+from rareword.trainer.feed import Feed, Step
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
+from rareword.trainer.piece_dropout import PieceDropout
 from rareword.trainer.state import RunState
 
 FAILED_BATCH = "failed-batch.json"
@@ -33,7 +37,7 @@ FAILED_BATCH = "failed-batch.json"
 class Corpora:
     """What a run trains and validates on."""
 
-    train: Pairs
+    train: Corpus
     dev: Pairs
     vocabularies: Vocabularies
     dropout: PieceDropout | None = None
@@ -69,7 +73,7 @@ class Trainer:
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
         self._state = resumed or RunState(config.initial_rate)
         self._lines = _Lines(self._say)
-        self._pairs = corpora.train
+        self._feed = Feed(corpora.train, config, group, corpora.dropout)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
         self._say(
@@ -86,12 +90,9 @@ class Trainer:
         """
         config, state = self._config, self._state
         self._model.train()
-        while (reason := state.why_end(config)) is None:
-            epoch = state.epoch
-            self._pairs = self._drawn(epoch)
-            plan = plan_epoch(self._pairs, config.batch, config.batch_unit, config.seed, epoch)
-            while state.epoch == epoch and state.why_end(config) is None:
-                self._step(plan[state.consumed], len(plan))
+        with contextlib.closing(self._feed.steps(state.position)) as steps:
+            while (reason := state.why_end(config)) is None:
+                self._step(next(steps))
                 if state.wants_validation(config):
                     self._validate()
                 elif state.step % config.checkpoint_every == 0:
@@ -99,39 +100,25 @@ class Trainer:
         self._say(f"train: ended at step {state.step}: {reason}")
         return state
 
-    def _drawn(self, epoch: int) -> Pairs:
-        """The training data as an epoch has it."""
-        pairs, dropout = self._corpora.train, self._corpora.dropout
-        if dropout is None:
-            return pairs
-        before = len(pairs.source.flat) + len(pairs.target.flat)
-        pairs, too_long = dropout.epoch(pairs, epoch)
-        after = len(pairs.source.flat) + len(pairs.target.flat)
-        self._say(
-            f"train: epoch {epoch + 1}: BPE-dropout makes {after / before:.3f} times as many pieces"
-            + f", {too_long:,} sentences left alone (--max-length)" * bool(too_long)
-        )
-        return pairs
-
-    def _step(self, indices: Indices, batches: int) -> None:
-        """One update on one batch of the plan."""
-        config, group, state, pairs = self._config, self._group, self._state, self._pairs
-        tokens = int(pairs.target.lengths[indices].sum())
+    def _step(self, step: Step) -> None:
+        """One update."""
+        config, group, state = self._config, self._group, self._state
+        if step.note:
+            self._say(f"train: {step.note}")
+        divisor = step.tokens if config.loss_scale == "mean" else 1
         self._optimiser.zero()
-        mine = share(indices, group.rank, group.world)
-        if len(mine):  # else zeros: this process has no part in a small batch
-            torch.manual_seed(_mask_seed(config.seed, state.step, group.rank))
-            batch = make_batch(pairs, mine, group.device)
+        for number, part in enumerate(step.parts):  # none: no part in a small batch, zeros
+            torch.manual_seed(_mask_seed(config.seed, state.step, group.rank, number))
             smoothed, plain = batch_loss(
-                self._model, batch, self._precision, config.label_smoothing
+                self._model, part.to(group.device), self._precision, config.label_smoothing
             )
-            (smoothed / tokens).backward()
-            self._optimiser.figures.copy_(torch.stack([smoothed.detach(), plain]))
+            (smoothed / divisor).backward()
+            self._optimiser.figures.add_(torch.stack([smoothed.detach(), plain]))
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
-            self._fail(indices, norm, smoothed_sum / tokens)
-        self._lines.add(loss, tokens, norm, _padding(pairs, indices))
-        state.consume(batches, loss, tokens)
+            self._fail(step, norm, smoothed_sum / step.tokens)
+        self._lines.add(loss, step.tokens, norm, step.padding)
+        state.consume(step.after, loss, step.tokens)
         if state.step % config.log_every == 0:
             self._lines.print(state)
 
@@ -170,7 +157,7 @@ class Trainer:
                 keep=self._config.keep,
             )
 
-    def _fail(self, indices: Indices, norm: float, loss: float) -> None:
+    def _fail(self, step: Step, norm: float, loss: float) -> None:
         """Ends the run: the loss or the gradient is not a number."""
         url = storage.join(self._directory, FAILED_BATCH)
         if self._group.rank == 0:
@@ -181,7 +168,7 @@ class Trainer:
                     "epoch": self._state.epoch,
                     "loss": str(loss),
                     "gradient_norm": str(norm),
-                    "ids": self._corpora.train.ids[indices].tolist(),
+                    "ids": step.ids.tolist(),
                 },
             )
         raise RarewordError(
@@ -221,14 +208,8 @@ class _Lines:
         self.restart()
 
 
-def _padding(pairs: Pairs, indices: Indices) -> float:
-    """The share of padding in a batch's source and target matrices, if one process takes it all."""
-    lengths = [side.lengths[indices] for side in (pairs.source, pairs.target)]
-    cells = sum(int(side.max()) * len(side) for side in lengths)
-    return 1 - sum(int(side.sum()) for side in lengths) / cells
-
-
-def _mask_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of a step's dropout masks: a function of the place in the run alone, so a resumed
+def _mask_seed(seed: int, step: int, rank: int, part: int) -> int:
+    """The seed of a part's dropout masks: a function of the place in the run alone, so a resumed
     run draws what an uninterrupted one would."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+    state = np.random.SeedSequence([seed, step, rank, part])
+    return int(state.generate_state(1, np.uint64)[0])

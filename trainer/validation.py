@@ -4,8 +4,9 @@ import torch
 
 from rareword.schemas.vocabulary import Vocabulary
 from rareword.trainer.config import TrainConfig
-from rareword.trainer.data import Pairs, cut_batches, make_batch, share
+from rareword.trainer.data import Pairs, make_batch
 from rareword.trainer.distributed import Group
+from rareword.trainer.feed import cut_batches, share
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.precision import Precision
@@ -26,7 +27,7 @@ def development_loss(
     losses = {}
     with torch.no_grad():
         for number in range(group.rank, len(batches), group.world):
-            batch = make_batch(pairs, batches[number], group.device)
+            batch = make_batch(pairs, batches[number]).to(group.device)
             losses[number] = batch_loss(model, batch, precision)[1].item()
     gathered = {number: loss for part in group.gather(losses) for number, loss in part.items()}
     # Added up in one order, so that the sum does not depend on the number of processes.
