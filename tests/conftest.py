@@ -28,7 +28,7 @@ def shared_data() -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_segmented() -> Callable[..., Path]:
     """Writes a `segmented` directory: `write_segmented(directory, pairs, letters)`.
 

@@ -1,7 +1,9 @@
-"""The feed: which pairs, in which order, in which batches, and their tensors."""
+"""Corpora on disk and parts of them in memory: what is read, counted, refused."""
 
-import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,18 @@ from rareword.schemas import manifest
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD
 from rareword.trainer import data
-from rareword.trainer.data import Pairs, Sentences, cut_batches, plan_epoch, read_pairs, share
+from rareword.trainer.data import Corpus, Pairs, Sentences, read_pairs, scan
+from rareword.trainer.distributed import Group
+
+ROWS = [
+    ([3, 4], [5]),
+    ([], [3]),
+    ([3] * 6, [4]),
+    ([4], [5] * 5),
+    ([], [5] * 9),
+    ([5], [6, 7]),
+    ([8, 3, 3], [7, 7]),
+]
 
 
 def sentences(ids: list[list[int]]) -> Sentences:
@@ -20,10 +33,11 @@ def sentences(ids: list[list[int]]) -> Sentences:
     return Sentences(flat, np.cumsum([0, *map(len, ids)]))
 
 
-def random_pairs(count: int, seed: int = 0) -> Pairs:
-    generator = np.random.default_rng(seed)
-    sides = [sentences([[3] * int(n) for n in generator.integers(1, 30, count)]) for _ in range(2)]
-    return Pairs(np.arange(count), *sides, too_long=0, blank=0)
+def rows_of(pairs: Pairs) -> list[tuple[int, list[int], list[int]]]:
+    return [
+        (int(pairs.ids[i]), pairs.source[i].tolist(), pairs.target[i].tolist())
+        for i in range(len(pairs))
+    ]
 
 
 def test_sentences_are_padded_on_the_right_after_their_end() -> None:
@@ -33,80 +47,168 @@ def test_sentences_are_padded_on_the_right_after_their_end() -> None:
         [[7, 8, EOS, PAD], [3, 4, 5, EOS], [EOS, PAD, PAD, PAD]],
     )
     np.testing.assert_array_equal(side.lengths, [4, 2, 1, 3])
+    np.testing.assert_array_equal(side.lengths_of(np.array([3, 0])), [3, 4])
     np.testing.assert_array_equal(side[3], [7, 8])
 
 
 def test_a_batch_masks_what_is_padding() -> None:
-    pairs = Pairs(np.arange(2), sentences([[3], [4, 5]]), sentences([[6, 7], [8]]), 0, 0)
-    batch = data.make_batch(pairs, np.array([0, 1]), torch.device("cpu"))
+    pairs = Pairs(np.arange(2), sentences([[3], [4, 5]]), sentences([[6, 7], [8]]))
+    batch = data.make_batch(pairs, np.array([0, 1]))
     assert batch.source_BS.tolist() == [[3, EOS, PAD], [4, 5, EOS]]
     assert batch.mask_BS.tolist() == [[True, True, False], [True, True, True]]
     assert batch.target_BT.tolist() == [[6, 7, EOS], [8, EOS, PAD]]
 
 
-@pytest.mark.parametrize("unit", ["tokens", "sentences"])
-def test_an_epoch_holds_each_pair_once_in_an_order_of_its_own(unit: str) -> None:
-    pairs = random_pairs(3000)
-    plans = [plan_epoch(pairs, 64, unit, seed, epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
-    for plan in plans:
-        assert sorted(np.concatenate(plan)) == list(range(3000))
-    flat = [np.concatenate(plan).tolist() for plan in plans]
-    assert flat[0] != flat[1] != flat[2] != flat[0]
-    again = plan_epoch(random_pairs(3000), 64, unit, 1, 0)
-    assert [b.tolist() for b in again] == [b.tolist() for b in plans[0]]
+def written(directory: Path | str, write_segmented: Callable[..., Path], **how: int) -> Path:
+    return write_segmented(directory, ROWS, letters=6, **how)
 
 
-def test_sentence_batches_have_their_size_and_like_lengths() -> None:
-    pairs = random_pairs(64 * 20 * 2 + 10)
-    plan = plan_epoch(pairs, 64, "sentences", 1, 0)
-    assert sorted(map(len, plan)) == [10] + [64] * 40
-    spread = [np.ptp(pairs.longest[batch]) for batch in plan]
-    assert np.mean(spread) < 0.15 * np.ptp(pairs.longest)
-
-
-def test_token_batches_fill_their_budget_but_never_exceed_it() -> None:
-    lengths = np.sort(np.random.default_rng(1).integers(2, 50, 1000))
-    batches = cut_batches(np.arange(1000), lengths, 500, "tokens")
-    assert np.concatenate(batches).tolist() == list(range(1000))
-    for batch, after in itertools.pairwise(batches):
-        assert len(batch) * lengths[batch].max() <= 500
-        assert (len(batch) + 1) * lengths[after[0]] > 500
-
-
-def test_a_pair_over_the_budget_is_a_batch_of_its_own() -> None:
-    lengths = np.array([2, 3, 90, 95])
-    found = cut_batches(np.arange(4), lengths, 10, "tokens")
-    assert [batch.tolist() for batch in found] == [[0, 1], [2], [3]]
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_shares_are_the_batch(world: int) -> None:
-    batch = np.arange(5) * 10
-    shares = [share(batch, rank, world) for rank in range(world)]
-    assert sorted(np.concatenate(shares)) == batch.tolist()
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+def scanned(directory: Path | str, *limits: int) -> Corpus:
+    return scan(manifest.read(str(directory), "segment", "--segmented"), *limits)
 
 
 def test_long_and_blank_pairs_are_counted_and_skipped(
     tmp_path: Path, write_segmented: Callable[..., Path]
 ) -> None:
-    rows = [([3, 4], [5]), ([], [3]), ([3] * 6, [4]), ([4], [5] * 5), ([], [5] * 9), ([5], [6, 7])]
-    directory = write_segmented(tmp_path / "train", rows, letters=6)
-    found = manifest.read(str(directory), "segment", "--segmented")
-    pairs = read_pairs(found, 9, 9, max_length=5)
-    assert (pairs.too_long, pairs.blank) == (1, 2)
-    assert pairs.ids.tolist() == [1000, 1003, 1005]
-    assert [pairs.source[i].tolist() for i in range(3)] == [[3, 4], [4], [5]]
-    assert [pairs.target[i].tolist() for i in range(3)] == [[5], [5] * 5, [6, 7]]
-    assert len(read_pairs(found, 9, 9)) == 4
-    with pytest.raises(RarewordError, match=r"part-00000.*'source' holds piece id 4"):
-        read_pairs(found, 4, 9)
+    corpus = scanned(written(tmp_path, write_segmented, shards=2, group=2), 9, 9, 5)
+    assert (len(corpus), corpus.too_long, corpus.blank) == (4, 1, 2)
+    usable = [
+        (1000 + i, source, target)
+        for i, (source, target) in enumerate(ROWS)
+        if source and target and max(len(source), len(target)) <= 5
+    ]
+    assert corpus.target_tokens == sum(len(target) + 1 for _, _, target in usable)
+    # Shard 0 has rows 0-1 and 2, shard 1 rows 3-4 and 5-6; row 2 alone is too long.
+    assert corpus.row_groups[["shard", "index", "pairs"]].tolist() == [
+        (0, 0, 1),
+        (1, 0, 1),
+        (1, 1, 2),
+    ]
+    assert rows_of(corpus.read(np.array([0, 1, 2]))) == usable
+    assert rows_of(corpus.read(np.array([0, 2]))) == [usable[0], *usable[2:]]
 
 
-def test_a_corpus_without_a_usable_pair_is_refused(
+def test_without_a_limit_only_blank_pairs_are_skipped(
     tmp_path: Path, write_segmented: Callable[..., Path]
 ) -> None:
-    for name, rows in (("blank", [([], [3]), ([3], [])]), ("none", [])):
-        directory = write_segmented(tmp_path / name, rows, letters=2)
-        with pytest.raises(RarewordError, match=f"{name}: none of its {len(rows)} pairs"):
-            read_pairs(manifest.read(str(directory), "segment", "--dev"), 9, 9)
+    found = manifest.read(str(written(tmp_path, write_segmented)), "segment", "--dev")
+    assert [row[0] for row in rows_of(read_pairs(found, 9, 9))] == [1000, 1002, 1003, 1005, 1006]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shard", "side", "wrong"), [((8, 9), 1, "source", 8), ((9, 5), 0, "target", 5)]
+)
+def test_an_id_that_the_vocabulary_lacks_is_refused_with_its_file(
+    tmp_path: Path,
+    write_segmented: Callable[..., Path],
+    sizes: tuple[int, int],
+    shard: int,
+    side: str,
+    wrong: int,
+) -> None:
+    directory = written(tmp_path, write_segmented)
+    with pytest.raises(RarewordError, match=f"part-0000{shard}.*'{side}' holds piece id {wrong}"):
+        scanned(directory, *sizes)
+
+
+def test_padding_inside_a_sentence_is_refused(
+    tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    write_segmented(tmp_path, [([3], [3]), ([3, PAD], [3])], letters=2)
+    with pytest.raises(RarewordError, match=r"part-00001.*'source' holds piece id 0"):
+        scanned(tmp_path, 9, 9)
+
+
+def test_a_shard_with_other_rows_than_promised_is_refused(
+    tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    found = manifest.read(str(written(tmp_path, write_segmented)), "segment", "--segmented")
+    first, second = found.shards
+    wrong = replace(found, shards=(first, replace(second, rows=second.rows + 1)))
+    with pytest.raises(RarewordError, match=r"part-00001.* holds 4 pairs, its manifest says 5"):
+        scan(wrong, 9, 9)
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_damaged_row_group_is_refused_with_its_file(
+    tmp_path: Path, write_segmented: Callable[..., Path], shard: int
+) -> None:
+    file = written(tmp_path, write_segmented, group=2) / f"part-0000{shard}-of-00002.parquet"
+    content = bytearray(file.read_bytes())
+    content[40:60] = bytes(20)
+    file.write_bytes(content)
+    with pytest.raises(RarewordError, match=f"part-0000{shard}.*row group 0 is damaged"):
+        scanned(tmp_path, 9, 9)
+
+
+def test_a_file_that_changed_after_the_scan_is_refused(
+    tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    corpus = scanned(written(tmp_path, write_segmented), 9, 9)
+    changed = [*ROWS[:-1], ([8, 3], [7, 7])]
+    write_segmented(tmp_path, changed, letters=6)
+    assert len(corpus.read(np.array([0]))) == 2
+    with pytest.raises(RarewordError, match=r"part-00001.*row group 0 is not what it was"):
+        corpus.read(np.array([1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "why"),
+    [
+        ("blank", [([], [3]), ([3], [])], r"0 with a side over 2 pieces, 2 with an empty side"),
+        ("long", [([3] * 3, [3])], r"1 with a side over 2 pieces, 0 with an empty side"),
+        ("none", [], r"0 with a side over 2 pieces, 0 with"),
+    ],
+)
+def test_a_corpus_without_a_usable_pair_is_refused(
+    tmp_path: Path,
+    write_segmented: Callable[..., Path],
+    name: str,
+    rows: list[tuple[list[int], list[int]]],
+    why: str,
+) -> None:
+    directory = write_segmented(tmp_path / name, rows, letters=2)
+    with pytest.raises(RarewordError, match=rf"{name}: none of its {len(rows)} pairs.*{why}"):
+        scanned(directory, 9, 9, 2)
+
+
+def scanned_by(world: int, *arguments: object) -> list[Corpus | RarewordError]:
+    """What each of some processes (here threads) gets from a common scan."""
+    values: list[object] = [None] * world
+    barrier = threading.Barrier(world)
+
+    class Process(Group):
+        def gather(self, value: object) -> list[object]:
+            values[self.rank] = value
+            barrier.wait(timeout=60)
+            return list(values)
+
+    def work(rank: int) -> Corpus | RarewordError:
+        try:
+            return scan(*arguments, Process(torch.device("cpu"), rank, world))
+        except RarewordError as error:
+            return error
+
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(work, range(world)))
+
+
+@pytest.mark.parametrize("world", [2, 3, 6])
+def test_processes_that_share_the_look_find_the_same(
+    tmp_path: Path, write_segmented: Callable[..., Path], world: int
+) -> None:
+    directory = written(tmp_path, write_segmented, shards=5)
+    found = manifest.read(str(directory), "segment", "--segmented")
+    alone = scan(found, 9, 9, 5)
+    for corpus in scanned_by(world, found, 9, 9, 5):
+        np.testing.assert_array_equal(corpus.row_groups, alone.row_groups)
+        assert (corpus.too_long, corpus.blank) == (alone.too_long, alone.blank)
+
+
+def test_what_one_process_refuses_all_refuse(
+    tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    found = manifest.read(str(written(tmp_path, write_segmented)), "segment", "--segmented")
+    sentences = [str(error) for error in scanned_by(2, found, 8, 9, None)]
+    assert "part-00001" in sentences[0]  # where piece 8 is, which process 1 reads
+    assert sentences[0] == sentences[1]
