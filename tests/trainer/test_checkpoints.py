@@ -12,6 +12,7 @@ from rareword.trainer import checkpoints
 from rareword.trainer.checkpoints import Identity, load_model
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.distributed import Group
+from rareword.trainer.feed import Position
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.state import RunState
@@ -42,7 +43,7 @@ class Run:
         self.optimiser.zero()
         sum((p * torch.randn(p.shape)).sum() for p in self.model.parameters()).backward()
         self.optimiser.step(1e-2, Group(torch.device("cpu")))
-        self.state.consume(100, 1.0, 1)
+        self.state.consume(Position(0, 0, self.state.step + 1), 1.0, 1)
 
     def save(self, directory: str, best: bool = False, keep: int = 2) -> None:
         checkpoints.save(

@@ -308,7 +308,8 @@ def test_at_most_two_blocks_are_in_memory(
     assert blocks >= 2 * len(USABLE) / (shuffle_pairs + GROUP)
     with closing(found.steps()) as steps:
         next(steps)
-        while reads.done < 2:
+        end = time.monotonic() + 60
+        while reads.done < 2 and time.monotonic() < end:
             time.sleep(0.01)
         assert len(reads.alive) == 2, "one in use and one read ahead"
         while next(steps).after.epoch < 2:

@@ -1,15 +1,18 @@
 """What a run decides from its validations."""
 
+import json
+
 import pytest
 
 from rareword.trainer.config import TrainConfig
+from rareword.trainer.feed import Position
 from rareword.trainer.state import RunState
 
 
 def validated(losses: list[float], config: TrainConfig) -> RunState:
     state = RunState(learning_rate=1.0)
-    for loss in losses:
-        state.consume(1, 1.0, 1)
+    for epoch, loss in enumerate(losses, 1):
+        state.consume(Position(epoch), 1.0, 1)
         state.validate(loss, None, config)
     return state
 
@@ -36,7 +39,7 @@ def test_best_is_by_the_monitored_figure() -> None:
     state = RunState(1.0)
     best = []
     for loss, bleu in ((2.0, 10.0), (1.0, 9.0), (3.0, 11.0)):
-        state.consume(1, 1.0, 1)
+        state.consume(Position(0, 0, state.step + 1), 1.0, 1)
         best.append(state.validate(loss, bleu, config))
     assert best == [True, False, True]
     assert (state.best, state.best_step) == (11.0, 3)
@@ -56,8 +59,9 @@ def test_ends_by_patience_steps_or_epochs() -> None:
 def test_validations_come_at_epochs_or_intervals_and_at_the_end() -> None:
     def due(config: TrainConfig) -> list[int]:
         state, steps = RunState(1.0), []
-        for _ in range(9):
-            state.consume(4, 1.0, 1)
+        for number in range(1, 10):  # an epoch is two blocks of two batches
+            epoch, rest = divmod(number, 4)
+            state.consume(Position(epoch, *divmod(rest, 2)), 1.0, 1)
             if state.wants_validation(config):
                 steps.append(state.step)
                 state.validate(1.0 / state.step, None, config)
@@ -72,13 +76,16 @@ def test_training_loss_is_the_mean_since_the_last_validation() -> None:
     config = TrainConfig()
     state = RunState(1.0)
     for loss, tokens in ((6.0, 3), (4.0, 2)):
-        state.consume(10, loss, tokens)
+        state.consume(Position(0, 0, state.step + 1), loss, tokens)
     state.validate(1.0, None, config)
-    state.consume(10, 7.0, 2)
+    state.consume(Position(0, 1), 7.0, 2)
     state.validate(1.0, None, config)
     assert [entry["train_loss"] for entry in state.history] == [2.0, 3.5]
 
 
 def test_state_survives_json() -> None:
     state = validated([2.0, 1.0], TrainConfig())
-    assert RunState(**state.to_json()) == state
+    state.consume(Position(2, 3, 4), 1.0, 1)
+    again = RunState.from_json(json.loads(json.dumps(state.to_json())))
+    assert again == state
+    assert again.position == Position(2, 3, 4)

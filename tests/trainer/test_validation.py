@@ -33,7 +33,7 @@ def model() -> EncoderDecoder:
 @pytest.fixture
 def pairs() -> Pairs:
     generator = np.random.default_rng(1)
-    return Pairs(np.arange(20), sentences(generator, 20), sentences(generator, 20), 0, 0)
+    return Pairs(np.arange(20), sentences(generator, 20), sentences(generator, 20))
 
 
 @torch.no_grad()
