@@ -1,20 +1,27 @@
 """The loop: it learns, goes on exactly where it stopped, and ends on what is not a number."""
 
-import itertools
 import json
+import re
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from rareword.schemas import storage, vocabulary
+from rareword.schemas import manifest, storage, vocabulary
 from rareword.schemas.errors import RarewordError
 from rareword.trainer import checkpoints
 from rareword.trainer import train as training
 from rareword.trainer.config import TrainConfig
-from rareword.trainer.data import Pairs, Sentences
+from rareword.trainer.data import read_pairs, scan
 from rareword.trainer.distributed import Group
+from rareword.trainer.feed import Feed
+from rareword.trainer.loss import batch_loss
+from rareword.trainer.model import EncoderDecoder
+from rareword.trainer.optimiser import Optimiser
+from rareword.trainer.precision import FLOAT32
 from rareword.trainer.search import SearchOptions, beam_search
 from rareword.trainer.state import RunState
 from rareword.trainer.train import Corpora, Trainer
@@ -29,25 +36,37 @@ TINY = TrainConfig(
     batch_unit="sentences",
     bleu_pairs=5,
     log_every=1,
+    precision="float32",
 )
 
 
-def reversed_words(count: int, seed: int) -> Pairs:
+def reversed_words(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
     """Random strings and the same backwards."""
     generator = np.random.default_rng(seed)
-    lengths = generator.integers(1, 6, count)
-    offsets = np.cumsum([0, *lengths])
-    flat = generator.integers(3, 3 + len(LETTERS), lengths.sum()).astype(np.int32)
-    back = np.concatenate([flat[a:b][::-1] for a, b in itertools.pairwise(offsets)])
-    return Pairs(np.arange(count) + 500, Sentences(flat, offsets), Sentences(back, offsets), 0, 0)
+    words = [
+        generator.integers(3, 3 + len(LETTERS), length).tolist()
+        for length in generator.integers(1, 6, count)
+    ]
+    return [(word, word[::-1]) for word in words]
 
 
-def corpora(count: int = 100) -> Corpora:
-    pieces = ["<pad>", "<unk>", "</s>", *LETTERS]
-    one = vocabulary.Vocabulary(pieces, [True] * 13, [0] * 13, [0] * 13)
-    return Corpora(
-        reversed_words(count, 1), reversed_words(30, 2), vocabulary.Vocabularies(one, one)
-    )
+@pytest.fixture
+def corpora(
+    tmp_path_factory: pytest.TempPathFactory, write_segmented: Callable[..., Path]
+) -> Callable[..., Corpora]:
+    """Makes the data of a run: `corpora(count)`."""
+
+    def make(count: int = 100) -> Corpora:
+        root = tmp_path_factory.mktemp("data")
+        found = []
+        for name, rows in (("train", reversed_words(count, 1)), ("dev", reversed_words(30, 2))):
+            write_segmented(root / name, rows, letters=len(LETTERS), group=10)
+            found.append(manifest.read(str(root / name), "segment", "--segmented"))
+        both = vocabulary.read_both(str(root / "train"))
+        size = len(both.source)
+        return Corpora(scan(found[0], size, size), read_pairs(found[1], size, size), both)
+
+    return make
 
 
 def run(
@@ -63,7 +82,7 @@ def run(
     ).train()
 
 
-def test_it_learns_to_reverse(tmp_path: Path) -> None:
+def test_it_learns_to_reverse(tmp_path: Path, corpora: Callable[..., Corpora]) -> None:
     config = TrainConfig(
         embedding=32,
         hidden=64,
@@ -96,12 +115,20 @@ class StoppedError(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_after", [2, 5, 7, 12])
+@pytest.mark.parametrize("shuffle_pairs", [1000, 30])
+@pytest.mark.parametrize("stop_after", [2, 5, 8, 12])
 def test_a_run_broken_off_anywhere_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    corpora: Callable[..., Corpora],
+    stop_after: int,
+    shuffle_pairs: int,
 ) -> None:
-    config = TrainConfig(**{**vars(TINY), "max_steps": 17, "checkpoint_every": 3})
-    data = corpora()  # 7 batches an epoch
+    """In an epoch of one block of 7 batches, or of 4 blocks, three of 2 batches and one of 1."""
+    config = TrainConfig(
+        **{**vars(TINY), "max_steps": 17, "checkpoint_every": 3, "shuffle_pairs": shuffle_pairs}
+    )
+    data = corpora()
     run(tmp_path / "whole", config, data)
     step, count = training.Trainer._step, 0
 
@@ -120,17 +147,17 @@ def test_a_run_broken_off_anywhere_ends_with_the_same_bytes(
     assert checksums(tmp_path / "broken") == checksums(tmp_path / "whole")
 
 
-def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
-    config = TrainConfig(**{**vars(TINY), "max_steps": 3})
-    run(tmp_path, config, corpora())
+def test_a_finished_run_does_nothing_more(tmp_path: Path, corpora: Callable[..., Corpora]) -> None:
+    config, data = TrainConfig(**{**vars(TINY), "max_steps": 3}), corpora()
+    run(tmp_path, config, data)
     before, lines = checksums(tmp_path), []
-    run(tmp_path, config, corpora(), lines)
+    run(tmp_path, config, data, lines)
     assert checksums(tmp_path) == before
     assert "going on from step 3" in lines[0]
     assert lines[-1] == "train: ended at step 3: --max-steps 3 reached"
 
 
-def test_lines_tell_how_it_goes(tmp_path: Path) -> None:
+def test_lines_tell_how_it_goes(tmp_path: Path, corpora: Callable[..., Corpora]) -> None:
     lines: list[str] = []
     run(tmp_path, TrainConfig(**{**vars(TINY), "max_steps": 7}), corpora(), lines)
     for word in ("loss", "target tokens/s", "learning rate", "gradient norm", "epoch 1", "padding"):
@@ -141,7 +168,7 @@ def test_lines_tell_how_it_goes(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_number_ends_the_run_with_the_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpora: Callable[..., Corpora]
 ) -> None:
     loss = training.batch_loss
 
@@ -154,5 +181,75 @@ def test_what_is_not_a_number_ends_the_run_with_the_batch(
     with pytest.raises(RarewordError, match=r"broke down at step 1: .*failed-batch\.json"):
         run(tmp_path, TINY, data)
     failed = json.loads((tmp_path / "failed-batch.json").read_text())
+    with closing(Feed(data.train, TINY, Group(torch.device("cpu"))).steps()) as steps:
+        assert failed["ids"] == next(steps).ids.tolist()
     assert len(failed["ids"]) == 16
-    assert set(failed["ids"]) <= set(data.train.ids.tolist())
+
+
+# ---- shares and parts ----
+
+
+@pytest.mark.parametrize("changes", [{}, {"batch": 100, "batch_unit": "tokens"}])
+def test_a_batch_in_parts_trains_as_the_whole(
+    tmp_path: Path, corpora: Callable[..., Corpora], changes: dict[str, object]
+) -> None:
+    data, histories = corpora(), []
+    for accumulate in (1, 4):
+        values = {**vars(TINY), **changes, "dropout": 0.0, "max_steps": 20, "validate_every": 5}
+        config = TrainConfig(**{**values, "accumulate": accumulate})
+        histories.append(run(tmp_path / str(accumulate), config, data).history)
+    for one, four in zip(*histories, strict=True):
+        assert one["train_loss"] == pytest.approx(four["train_loss"], rel=1e-6)
+        assert one["loss"] == pytest.approx(four["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("loss_scale", ["sum", "mean"])
+def test_four_shares_of_20_make_the_step_of_one_batch_of_80(
+    corpora: Callable[..., Corpora], loss_scale: str
+) -> None:
+    """The same clipped gradient and the same parameters after the update."""
+    data = corpora(160)
+    config = TrainConfig(
+        **{**vars(TINY), "dropout": 0.0, "batch": 80, "loss_scale": loss_scale, "clip": 0.2}
+    )
+    results = []
+    for world, accumulate in ((1, 1), (4, 1), (4, 3)):
+        torch.manual_seed(1)
+        size = len(data.vocabularies.source)
+        model = EncoderDecoder(training.model_config(config, size, size, joint=True))
+        optimiser = Optimiser(model, config)
+        optimiser.zero()
+        for rank in range(world):
+            group = Group(torch.device("cpu"), rank, world)
+            parts = TrainConfig(**{**vars(config), "accumulate": accumulate})
+            with closing(Feed(data.train, parts, group).steps()) as steps:
+                step = next(steps)
+            assert sum(len(part.source_BS) for part in step.parts) == 80 // world
+            for part in step.parts:
+                loss, _ = batch_loss(model, part, FLOAT32)
+                (loss / (step.tokens if loss_scale == "mean" else 1)).backward()
+        norm, _ = optimiser.step(0.01, Group(torch.device("cpu")))
+        assert norm > config.clip, "else nothing is clipped"
+        gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+        parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+        results.append((norm, gradients, parameters))
+    norm, gradients, parameters = results[0]
+    assert gradients.norm().item() == pytest.approx(config.clip, rel=1e-5)
+    for other in results[1:]:
+        assert other[0] == pytest.approx(norm, rel=1e-5)
+        torch.testing.assert_close(other[1], gradients, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(other[2], parameters, rtol=1e-4, atol=1e-6)
+
+
+def test_a_sum_of_losses_has_the_gradient_of_all_tokens(
+    tmp_path: Path, corpora: Callable[..., Corpora]
+) -> None:
+    data, norms = corpora(), []
+    for scale in ("mean", "sum"):
+        lines: list[str] = []
+        config = TrainConfig(**{**vars(TINY), "max_steps": 1, "loss_scale": scale})
+        run(tmp_path / scale, config, data, lines)
+        (norm,) = (re.search(r"gradient norm ([\d.]+)", x) for x in lines if "gradient" in x)
+        norms.append(float(norm[1]))
+    with closing(Feed(data.train, TINY, Group(torch.device("cpu"))).steps()) as steps:
+        assert norms[1] == pytest.approx(norms[0] * next(steps).tokens, rel=0.02)
