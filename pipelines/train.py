@@ -118,6 +118,8 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
     train, dev = _inputs(options)
     both = vocabularies.read_both(options.segmented)
     sizes = len(both.source), len(both.target)
+    if group.rank == 0:
+        say(f"train: looking through {train.rows:,} pairs")
     corpora = Corpora(
         data.scan(train, *sizes, options.max_length, group),
         data.read_pairs(dev, *sizes),
@@ -264,7 +266,8 @@ def _launch(options: TrainOptions) -> None:
     with tempfile.TemporaryDirectory(prefix="rareword-train-") as folder:
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *(f"--nproc-per-node={options.processes}", "-m", "rareword.pipelines.train"),
+            # After `--`, for the launcher would take --monitor for an option of its own.
+            *(f"--nproc-per-node={options.processes}", "-m", "--", "rareword.pipelines.train"),
             *_arguments(options),
         ]
         log = Path(folder, "launcher.log")

@@ -77,7 +77,8 @@ class Trainer:
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
         self._say(
-            f"train: {len(corpora.train):,} pairs, {self.parameters:,} parameters, "
+            f"train: {len(corpora.train):,} pairs{_left_out(corpora.train)}, "
+            f"{self.parameters:,} parameters, "
             f"{group.world} x {group.device.type}, {self._precision.name}"
             + (f", going on from step {self._state.step}" if resumed else "")
         )
@@ -206,6 +207,15 @@ class _Lines:
             f"padding {self._padding / self._steps:.1%}"
         )
         self.restart()
+
+
+def _left_out(corpus: Corpus) -> str:
+    """The pairs that no epoch has, for the first line."""
+    if not corpus.too_long + corpus.blank:
+        return ""
+    return (
+        f" (left out: {corpus.too_long:,} over --max-length, {corpus.blank:,} with an empty side)"
+    )
 
 
 def _mask_seed(seed: int, step: int, rank: int, part: int) -> int:
