@@ -17,7 +17,7 @@ from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.state import RunState
 
-SIZES = ModelConfig(6, 6, 4, 6, 3, "all")
+SIZES = ModelConfig(6, 6, 4, 6, 3, tied="all")
 
 
 def pieces(last: str = "c") -> vocabulary.Vocabularies:
