@@ -6,6 +6,7 @@ the epoch knows, and gradients are summed before they are clipped. With dropout 
 masks of their own, so that the equality holds on average only.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from rareword.trainer.distributed import Group
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
+from rareword.trainer.progress import Progress, Update
 from rareword.trainer.state import RunState
 
 FAILED_BATCH = "failed-batch.json"
@@ -43,7 +45,8 @@ class Corpora:
 class Trainer:
     """One process of a training run; every process of the group makes one with the same arguments.
 
-    run: fingerprint of options and data, kept in the checkpoints. say: prints a progress line.
+    run: fingerprint of options and data, kept in the checkpoints. say: prints a line. show: prints
+    one that the next may overwrite; `say` if it is not given.
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class Trainer:
         run: str,
         group: Group,
         say: Callable[[str], None],
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self._config, self._corpora = config, corpora
         self._directory, self._group = directory, group
-        self._say = say if group.rank == 0 else lambda text: None
+        first = group.rank == 0
+        self._say = say if first else lambda text: None
         both = corpora.vocabularies
         sizes = model_config(config, len(both.source), len(both.target), both.joint)
         self._identity = Identity(run, both.hash, sizes)
@@ -68,7 +73,14 @@ class Trainer:
         self._optimiser = Optimiser(self._model, config)
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
         self._state = resumed or RunState(config.initial_rate)
-        self._lines = _Lines(self._say)
+        self._progress = Progress(
+            config,
+            self._state,
+            directory if first else None,
+            say=self._say,
+            show=(show or say) if first else self._say,
+            pairs=len(corpora.train),
+        )
         self._pairs = corpora.train
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
@@ -84,6 +96,10 @@ class Trainer:
         Raises RarewordError if the loss or the gradient is no longer a number; the ids of the
         batch's pairs are in `failed-batch.json` then.
         """
+        with contextlib.closing(self._progress):
+            return self._loop()
+
+    def _loop(self) -> RunState:
         config, state = self._config, self._state
         self._model.train()
         while (reason := state.why_end(config)) is None:
@@ -96,7 +112,7 @@ class Trainer:
                     self._validate()
                 elif state.step % config.checkpoint_every == 0:
                     self._save(best=False)
-        self._say(f"train: ended at step {state.step}: {reason}")
+        self._progress.end(state, reason)
         return state
 
     def _drawn(self, epoch: int) -> Pairs:
@@ -130,36 +146,28 @@ class Trainer:
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
             self._fail(indices, norm, smoothed_sum / tokens)
-        self._lines.add(loss, tokens, norm, _padding(pairs, indices))
         state.consume(batches, loss, tokens)
-        if state.step % config.log_every == 0:
-            self._lines.print(state)
+        source_tokens = int(pairs.source.lengths[indices].sum())
+        clipped = 0 < config.clip < norm
+        padding = _padding(pairs, indices)
+        self._progress.add(
+            state, Update(loss, tokens, source_tokens, padding, len(indices), norm, clipped)
+        )
 
     def _validate(self) -> None:
         config, state, corpora = self._config, self._state, self._corpora
-        started = time.monotonic()
-        self._model.eval()
-        loss = validation.development_loss(self._model, corpora.dev, self._precision, self._group)
-        bleu = None
-        if config.bleu_pairs:
-            bleu = validation.development_bleu(
-                self._model, corpora.dev, corpora.vocabularies.target, config, self._group
-            )
-        self._model.train()
-        rate = state.learning_rate
-        best = state.validate(loss, bleu, config)
-        self._say(
-            f"train: step {state.step}, {state.epoch} epochs: dev loss {loss:.4f}"
-            + (f", dev BLEU on tokens {bleu:.2f}" if bleu is not None else "")
-            + (", best so far" if best else f", {state.stalled} since the best")
-            + (f", learning rate now {state.learning_rate:g}" if state.learning_rate < rate else "")
-            + f" ({time.monotonic() - started:.1f} s)"
+        self._progress.line(state)
+        started, rate = time.monotonic(), state.learning_rate
+        found = validation.validate(
+            self._model, corpora.dev, corpora.vocabularies, config, self._precision, self._group
         )
+        best = state.validate(found.loss, found.bleu, config)
+        self._progress.validated(state, found, rate, time.monotonic() - started)
         self._save(best)
-        self._lines.restart()
 
     def _save(self, best: bool) -> None:
         if self._group.rank == 0:
+            self._progress.checkpoint(self._state)
             checkpoints.save(
                 self._directory,
                 self._model,
@@ -189,36 +197,6 @@ class Trainer:
             f"{norm}; the ids of the batch's pairs are in {url}. Try a lower --learning-rate or "
             "--clip, or --precision float32"
         )
-
-
-class _Lines:
-    """Progress lines: averages since the last one."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self.restart()
-
-    def restart(self) -> None:
-        self._loss, self._tokens, self._steps = 0.0, 0, 0
-        self._norm, self._padding = 0.0, 0.0
-        self._started = time.monotonic()
-
-    def add(self, loss: float, tokens: int, norm: float, padding: float) -> None:
-        self._loss += loss
-        self._tokens += tokens
-        self._norm += norm
-        self._padding += padding
-        self._steps += 1
-
-    def print(self, state: RunState) -> None:
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        self._say(
-            f"train: step {state.step}, epoch {state.epoch + 1}: "
-            f"loss {self._loss / self._tokens:.4f}, {self._tokens / seconds:,.0f} target tokens/s, "
-            f"learning rate {state.learning_rate:g}, gradient norm {self._norm / self._steps:.2f}, "
-            f"padding {self._padding / self._steps:.1%}"
-        )
-        self.restart()
 
 
 def _padding(pairs: Pairs, indices: Indices) -> float:
