@@ -271,7 +271,8 @@ def _launch(options: TrainOptions) -> None:
     with tempfile.TemporaryDirectory(prefix="rareword-train-") as folder:
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *(f"--nproc-per-node={options.processes}", "-m", "rareword.pipelines.train"),
+            # After `--`, for the launcher would take --monitor for an option of its own.
+            *(f"--nproc-per-node={options.processes}", "-m", "--", "rareword.pipelines.train"),
             *_arguments(options),
         ]
         log = Path(folder, "launcher.log")

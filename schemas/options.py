@@ -170,6 +170,65 @@ def value_text(value: Any) -> str:
     return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
 
 
+def reference(cls: type) -> str:
+    """All options as Markdown tables by heading, with bounds, for a page of the user guide."""
+    shapes, parts = _shapes(cls), []
+    for heading, fields in grouped(cls).items():
+        if not fields:
+            continue
+        rows = [("option", "values", "default", "")]
+        for field in fields:
+            name, shape = flag(field.name), shapes[field.name]
+            is_switch = shape.kind is bool and not shape.many
+            names = [name, name.replace("--", "--no-", 1)] if is_switch else [name]
+            required = field.default is dataclasses.MISSING
+            rows.append(
+                (
+                    ", ".join(f"`{name}`" for name in names),
+                    "" if is_switch else _values_text(field, shape),
+                    "required" if required else default_text(cls, field),
+                    field.metadata["help"],
+                )
+            )
+        title = f"**{heading[0].upper()}{heading[1:]}**\n\n" if heading else ""
+        parts.append(title + _markdown(rows))
+    return "\n".join(parts)
+
+
+def preset_table(cls: type) -> str:
+    """The options whose defaults a preset changes, as a Markdown table."""
+    presets: Mapping[str, Mapping[str, Any]] = cls.PRESETS  # type: ignore[attr-defined]
+    rows = [("option", *presets, "")]
+    for field in dataclasses.fields(cls):
+        if any(field.name in values for values in presets.values()):
+            defaults = (values.get(field.name, field.default) for values in presets.values())
+            texts = map(value_text, defaults)
+            rows.append((f"`{flag(field.name)}`", *texts, field.metadata["help"]))
+    return _markdown(rows)
+
+
+def _values_text(field: "dataclasses.Field[Any]", shape: _Shape) -> str:
+    """What an option takes, for people: `integer, at least 1`."""
+    if shape.choices:
+        return ", ".join(f"`{choice}`" for choice in shape.choices)
+    kind = {str: "text", int: "integer", float: "number"}[shape.kind]
+    low, high = field.metadata["at_least"], field.metadata["at_most"]
+    if low is not None and high is not None:
+        return f"{kind}, {low} to {high}"
+    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    return ", ".join([kind + ("s" if shape.many else ""), *bounds])
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "|".join(["", *(f" {cell} ".replace("  ", " ") for cell in cells), "\n"])
+
+    first, *others = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "".join([line(first), "|" + "---|" * len(first) + "\n", *map(line, others)])
+
+
 def _with_preset(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values, and those of the chosen preset for the fields that are not given."""
     presets = getattr(cls, "PRESETS", {})

@@ -132,7 +132,7 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
     Two writers of the same deterministic content (a retried bundle) may run side by side.
     """
     fs, path = filesystem(url)
-    renames = can_append(url)
+    renames = _renames(fs)
     target = f"{path}{TEMPORARY_MARK}{uuid.uuid4().hex[:12]}" if renames else path
     try:
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -154,6 +154,12 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise RarewordError(f"cannot write {url}: {error}") from error
         raise
+
+
+def _renames(fs: Any) -> bool:
+    """True on file systems where a file can be renamed and appended to."""
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    return any(protocol in _RENAMING_PROTOCOLS for protocol in protocols)
 
 
 def _abandon(stream: Any, renames: bool) -> None:
@@ -190,9 +196,7 @@ def write_bytes(url: str, data: bytes) -> None:
 
 def can_append(url: str) -> bool:
     """False on object stores, whose files are written whole or not at all."""
-    protocols = filesystem(url)[0].protocol
-    protocols = (protocols,) if isinstance(protocols, str) else protocols
-    return any(protocol in _RENAMING_PROTOCOLS for protocol in protocols)
+    return _renames(filesystem(url)[0])
 
 
 def append(url: str, data: bytes) -> None:

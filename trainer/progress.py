@@ -249,9 +249,9 @@ class _Record:
         self._flushed = time.monotonic()
 
     def cut_back(self, step: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Removes what was recorded after the checkpoint of `step`, and the lines of checkpoints.
+        """Removes what was recorded after the checkpoint of `step`, and lines of older checkpoints.
 
-        Returns the last line that stays (empty if none does), and that of the step's checkpoint.
+        Returns the last line of another kind (empty if there is none), and that of this checkpoint.
         """
         last: dict[str, Any] = {}
         waiting = None
@@ -261,11 +261,13 @@ class _Record:
             for line, value in self._read():
                 if value["step"] > step or value["kind"] == "end":
                     return
-                if value["kind"] != "checkpoint":
+                if not _is_checkpoint(value):
                     last = value
-                    yield line
                 elif value["step"] == step:
-                    waiting = value
+                    waiting = value  # the run may be killed again before its next checkpoint
+                else:
+                    continue
+                yield line
 
         self._rewrite(kept())
         return last, waiting
