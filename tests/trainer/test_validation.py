@@ -41,10 +41,9 @@ def test_loss_is_the_mean_over_tokens(
     monkeypatch: pytest.MonkeyPatch, model: EncoderDecoder, pairs: Pairs
 ) -> None:
     monkeypatch.setattr(validation, "TOKENS", 30)  # several batches
-    total, tokens = 0.0, 0
+    total, tokens, network = 0.0, 0, model.network()
     for i in range(len(pairs)):
         source_BS = torch.tensor([[*pairs.source[i], EOS]])
-        network = model.network()
         memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
         state, previous = network.start(memory), None
         for piece in [*pairs.target[i].tolist(), EOS]:
@@ -80,7 +79,7 @@ def test_bleu_and_samples_are_of_the_searched_words(
     references = [text(pairs.target[n]) for n in range(18)]
     expected = sacrebleu.corpus_bleu(texts[:15], [references[:15]], tokenize="none", force=True)
     both = Vocabularies(VOCABULARY, VOCABULARY)
-    found = validation.validate(model, pairs, both, config, ALONE)
+    found = validation.validate(model, pairs, both, config, FLOAT32, ALONE)
     assert found.bleu == pytest.approx(expected.score)
     sources = [text(pairs.source[n]) for n in range(18)]
     assert found.samples == tuple(zip(sources, references, texts, strict=True))[:samples]
@@ -88,7 +87,9 @@ def test_bleu_and_samples_are_of_the_searched_words(
 
 def test_samples_are_shown_without_bleu(model: EncoderDecoder, pairs: Pairs) -> None:
     both = Vocabularies(VOCABULARY, VOCABULARY)
-    found = validation.validate(model, pairs, both, TrainConfig(bleu_pairs=0, samples=50), ALONE)
+    found = validation.validate(
+        model, pairs, both, TrainConfig(bleu_pairs=0, samples=50), FLOAT32, ALONE
+    )
     assert found.bleu is None
     assert [sample.translation for sample in found.samples] == searched(model, pairs, 20, beam=1)
 
@@ -104,6 +105,7 @@ def test_samples_are_words_of_their_own_side(model: EncoderDecoder) -> None:
         Pairs(np.arange(1), one, one, 0, 0),
         Vocabularies(source, target),
         TrainConfig(),
+        FLOAT32,
         ALONE,
     )
     (sample,) = found.samples
@@ -113,8 +115,8 @@ def test_samples_are_words_of_their_own_side(model: EncoderDecoder) -> None:
 def test_validation_leaves_the_mode_as_it_was(model: EncoderDecoder, pairs: Pairs) -> None:
     both = Vocabularies(VOCABULARY, VOCABULARY)
     model.train()
-    first = validation.validate(model, pairs, both, TrainConfig(), ALONE)
+    first = validation.validate(model, pairs, both, TrainConfig(), FLOAT32, ALONE)
     assert model.training
     model.eval()
-    assert validation.validate(model, pairs, both, TrainConfig(), ALONE) == first
+    assert validation.validate(model, pairs, both, TrainConfig(), FLOAT32, ALONE) == first
     assert not model.training
