@@ -201,6 +201,17 @@ def test_a_record_that_is_gone_stops_nothing(tmp_path: Path) -> None:
     assert lines[0]["updates"] == 1
 
 
+@pytest.mark.parametrize("lost", [1, 2, 40])
+def test_a_last_line_that_is_torn_is_taken_out(tmp_path: Path, lost: int) -> None:
+    """As after a power failure: the checkpoint is there, the end of the record is not."""
+    run(str(tmp_path), 15)
+    path = tmp_path / progress.RECORD
+    path.write_bytes(path.read_bytes()[:-lost])
+    run(str(tmp_path), 30, since=15)
+    steps = [line["step"] for line in record(str(tmp_path))]
+    assert steps == [4, 8, 10, 10, 12, 16, 20, 20, 24, 28, 30, 30, 30]
+
+
 def test_a_loss_beyond_numbers_is_null_in_json(tmp_path: Path) -> None:
     lines: list[str] = []
     shown, state = start(str(tmp_path), config=replace(CONFIG, log_every=1), lines=lines)
