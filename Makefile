@@ -11,7 +11,7 @@ CHECKED := $(CODE) tests examples benchmarks setup.py
 # Without cached bytecode every process that imports torch spends ten seconds on compiling it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test lint types format bench clean
+.PHONY: venv demo test lint types format reference bench clean
 
 venv: $(INSTALLED)
 
@@ -44,6 +44,10 @@ types: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
+
+# The tables of options in the user guide, after a change of options.
+reference: $(INSTALLED)
+	$(BIN)/python -m rareword.pipelines.reference docs/training.md
 
 # All tables of docs/benchmarks.md beside the peers, in one run: make bench TEXT=FILE
 bench: $(INSTALLED)

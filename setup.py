@@ -68,6 +68,7 @@ setup(
     extras_require={
         "demo": ["babel>=2.14", "pycountry>=24.6"],
         "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2.3"],
+        "tensorboard": ["tensorboard>=2.14"],
         "gcp": ["apache-beam[gcp]", "gcsfs>=2024.2"],
         "dev": [
             "babel>=2.14",
@@ -86,6 +87,7 @@ setup(
             "setuptools>=77",
             "sentencepiece>=0.2",
             "subword-nmt==0.3.8",
+            "tensorboard>=2.14",
             "tokenizers>=0.20",
             "types-PyYAML",
             "zstandard>=0.22",

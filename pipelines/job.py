@@ -14,6 +14,7 @@ work, a `build(pipeline, options, plan)` whose last step writes the manifest, an
 import contextlib
 import difflib
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -303,25 +304,49 @@ def _terminated_cleanly() -> Iterator[None]:
 _LOG_EVERY_S = 30.0
 
 
+class Console:
+    """Standard error as lines, and on a terminal one last line that is written over."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self._open = False
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def show(self, text: str) -> None:
+        """How far the work is: on a terminal in place of what was shown before, else a line."""
+        if not self.terminal:
+            self.say(text)
+            return
+        # A line that is wider than the terminal could not be taken back.
+        width = shutil.get_terminal_size().columns
+        print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
+        self._open = True
+
+    def clear(self) -> None:
+        """Takes back what was shown last."""
+        if self._open:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self._open = False
+
+
 @contextlib.contextmanager
 def _progress(job: Job[OptionsT], options: OptionsT) -> Iterator[None]:
-    """A line that is rewritten on a terminal, a plain line now and then in a log."""
+    """Shows now and then how far a job is, by what lies in its output directory."""
     if options.quiet or job.progress is None:
         yield
         return
-    stop, started, terminal = threading.Event(), time.monotonic(), sys.stderr.isatty()
+    stop, started, console = threading.Event(), time.monotonic(), Console()
 
     def watch() -> None:
-        while not stop.wait(1.0 if terminal else _LOG_EVERY_S):
+        while not stop.wait(1.0 if console.terminal else _LOG_EVERY_S):
             with contextlib.suppress(Exception):  # a listing may meet a file that just went
                 assert job.progress is not None
-                text = f"{job.name}: {job.progress(options)}, {time.monotonic() - started:.0f} s"
-                print(
-                    f"\r\x1b[K{text}" if terminal else text,
-                    end="" if terminal else "\n",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                seconds = time.monotonic() - started
+                console.show(f"{job.name}: {job.progress(options)}, {seconds:.0f} s")
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -330,8 +355,7 @@ def _progress(job: Job[OptionsT], options: OptionsT) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        if terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        console.clear()
 
 
 def count_files(options: JobOptions, prefix: str = "part-") -> str:

@@ -7,6 +7,7 @@ that group, and worker 0 does what the job does around its work.
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import signal
 import subprocess
@@ -65,6 +66,10 @@ def plan(options: TrainOptions) -> Plan:
     both = vocabularies.read_both(options.segmented)
     model_config(options, len(both.source), len(both.target), both.joint)
     _bpe_segmenters(options, train)
+    if options.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise RarewordError(
+            "--tensorboard needs the library tensorboard: pip install 'rareword[tensorboard]'"
+        )
     if options.device == "cuda":
         import torch
 
@@ -114,12 +119,12 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
     from rareword.trainer import data
     from rareword.trainer.train import Corpora, Trainer
 
-    say = _quiet if options.quiet else _say
+    console = job.Console()
     train, dev = _inputs(options)
     both = vocabularies.read_both(options.segmented)
     sizes = len(both.source), len(both.target)
-    if group.rank == 0:
-        say(f"train: looking through {train.rows:,} pairs")
+    if group.rank == 0 and not options.quiet:
+        console.say(f"train: looking through {train.rows:,} pairs")
     corpora = Corpora(
         data.scan(train, *sizes, options.max_length, group),
         data.read_pairs(dev, *sizes),
@@ -132,9 +137,13 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
         directory=options.output,
         run=plan.fingerprint,
         group=group,
-        say=say,
+        say=_quiet if options.quiet else console.say,
+        show=_quiet if options.quiet else console.show,
     )
-    state = trainer.train()
+    try:
+        state = trainer.train()
+    finally:
+        console.clear()
     if group.rank > 0:
         return
     from rareword.trainer import checkpoints
@@ -207,10 +216,6 @@ def _bpe_segmenters(options: TrainOptions, train: Manifest) -> "dict[Side, BpeSe
         if options.bpe_dropout_side in ("both", side) and isinstance(segmenter, BpeSegmenter):
             found[side] = segmenter
     return found
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _quiet(text: str) -> None:

@@ -31,18 +31,21 @@ def option(
     shapes_result: bool = True,
     at_least: float | None = None,
     at_most: float | None = None,
+    heading: str | None = None,
 ) -> Any:
     """A dataclass field for an option.
 
     help: one sentence with the unit. shapes_result: False for paths, threads, verbosity and all
     else that leaves the output's bytes alone; such options stay out of the plan's fingerprint.
-    at_least, at_most: inclusive bounds for numbers.
+    at_least, at_most: inclusive bounds for numbers. heading: what this field and those after it in
+    its class stand under in help and documents.
     """
     metadata = {
         "help": help,
         "shapes_result": shapes_result,
         "at_least": at_least,
         "at_most": at_most,
+        "heading": heading,
     }
     return dataclasses.field(default=default, metadata=metadata, kw_only=True)
 
@@ -100,49 +103,130 @@ def flags(cls: type) -> list[str]:
     return [flag(field.name) for field in dataclasses.fields(cls)]
 
 
+def grouped(cls: type) -> dict[str, list["dataclasses.Field[Any]"]]:
+    """The fields by heading, in order; "" for those without one."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    groups: dict[str, list[dataclasses.Field[Any]]] = {"": []}
+    for base in reversed(cls.__mro__):
+        heading = ""
+        for name in vars(base).get("__annotations__", {}):
+            if name in fields:
+                heading = fields[name].metadata["heading"] or heading
+                groups.setdefault(heading, []).append(fields[name])
+    return groups
+
+
 def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
-    """Adds one argument per field of the dataclass, with help, unit and default."""
+    """Adds one argument per field of the dataclass, with help, unit and default, by heading."""
     shapes = _shapes(cls)
-    for field in dataclasses.fields(cls):
-        shape, required = shapes[field.name], field.default is dataclasses.MISSING
-        text = field.metadata["help"].replace("%", "%%")
-        if not required and field.default not in (None, (), "") and shape.kind is not bool:
-            text += f" (default: {_default(cls, field)})"
-        if shape.kind is bool and not shape.many:
-            text += f" (default: {_default(cls, field)})"
-            parser.add_argument(
-                flag(field.name),
-                action=argparse.BooleanOptionalAction,
-                default=argparse.SUPPRESS,
-                help=text,
-            )
-            continue
-        parser.add_argument(
+    for heading, fields in grouped(cls).items():
+        group = parser.add_argument_group(heading) if heading else parser
+        for field in fields:
+            _add_argument(group, cls, field, shapes[field.name])
+
+
+def _add_argument(
+    group: "argparse._ActionsContainer", cls: type, field: "dataclasses.Field[Any]", shape: _Shape
+) -> None:
+    text, default = field.metadata["help"].replace("%", "%%"), default_text(cls, field)
+    if default:
+        text += f" (default: {default})"
+    if shape.kind is bool and not shape.many:
+        group.add_argument(
             flag(field.name),
-            action="extend" if shape.many else "store",
-            type=shape.kind,
-            nargs="+" if shape.many else None,
-            choices=shape.choices,
-            required=required,
+            action=argparse.BooleanOptionalAction,
             default=argparse.SUPPRESS,
-            metavar=None if shape.choices else shape.kind.__name__.upper(),
             help=text,
         )
+        return
+    group.add_argument(
+        flag(field.name),
+        action="extend" if shape.many else "store",
+        type=shape.kind,
+        nargs="+" if shape.many else None,
+        choices=shape.choices,
+        required=field.default is dataclasses.MISSING,
+        default=argparse.SUPPRESS,
+        metavar=None if shape.choices else shape.kind.__name__.upper(),
+        help=text,
+    )
 
 
-def _default(cls: type, field: "dataclasses.Field[Any]") -> str:
-    """A field's default, and what presets make of it: `cudnn; paper: groundhog`."""
-
-    def text(value: Any) -> str:
-        return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
-
-    presets = getattr(cls, "PRESETS", {})
+def default_text(cls: type, field: "dataclasses.Field[Any]") -> str:
+    """A field's default, and what presets make of it: `cudnn; paper: groundhog`. Empty if there is
+    none, or if the field's help has to say it."""
+    if field.default in (dataclasses.MISSING, None, (), ""):
+        return ""
     changed = [
-        f"{name}: {text(values[field.name])}"
-        for name, values in presets.items()
+        f"{name}: {value_text(values[field.name])}"
+        for name, values in getattr(cls, "PRESETS", {}).items()
         if field.name in values
     ]
-    return "; ".join([text(field.default), *changed])
+    return "; ".join([value_text(field.default), *changed])
+
+
+def value_text(value: Any) -> str:
+    """An option's value for people."""
+    return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
+
+
+def reference(cls: type) -> str:
+    """All options as Markdown tables by heading, with bounds, for a page of the user guide."""
+    shapes, parts = _shapes(cls), []
+    for heading, fields in grouped(cls).items():
+        if not fields:
+            continue
+        rows = [("option", "values", "default", "")]
+        for field in fields:
+            name, shape = flag(field.name), shapes[field.name]
+            is_switch = shape.kind is bool and not shape.many
+            names = [name, name.replace("--", "--no-", 1)] if is_switch else [name]
+            required = field.default is dataclasses.MISSING
+            rows.append(
+                (
+                    ", ".join(f"`{name}`" for name in names),
+                    "" if is_switch else _values_text(field, shape),
+                    "required" if required else default_text(cls, field),
+                    field.metadata["help"],
+                )
+            )
+        title = f"**{heading[0].upper()}{heading[1:]}**\n\n" if heading else ""
+        parts.append(title + _markdown(rows))
+    return "\n".join(parts)
+
+
+def preset_table(cls: type) -> str:
+    """The options whose defaults a preset changes, as a Markdown table."""
+    presets: Mapping[str, Mapping[str, Any]] = cls.PRESETS  # type: ignore[attr-defined]
+    rows = [("option", *presets, "")]
+    for field in dataclasses.fields(cls):
+        if any(field.name in values for values in presets.values()):
+            defaults = (values.get(field.name, field.default) for values in presets.values())
+            texts = map(value_text, defaults)
+            rows.append((f"`{flag(field.name)}`", *texts, field.metadata["help"]))
+    return _markdown(rows)
+
+
+def _values_text(field: "dataclasses.Field[Any]", shape: _Shape) -> str:
+    """What an option takes, for people: `integer, at least 1`."""
+    if shape.choices:
+        return ", ".join(f"`{choice}`" for choice in shape.choices)
+    kind = {str: "text", int: "integer", float: "number"}[shape.kind]
+    low, high = field.metadata["at_least"], field.metadata["at_most"]
+    if low is not None and high is not None:
+        return f"{kind}, {low} to {high}"
+    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    return ", ".join([kind + ("s" if shape.many else ""), *bounds])
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "|".join(["", *(f" {cell} ".replace("  ", " ") for cell in cells), "\n"])
+
+    first, *others = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "".join([line(first), "|" + "---|" * len(first) + "\n", *map(line, others)])
 
 
 def _with_preset(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,8 +237,11 @@ def _with_preset(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse(cls: type[T], prog: str, description: str, argv: Sequence[str]) -> tuple[T, list[str]]:
     """The options that `argv` gives, and the arguments that are not ours (for Beam)."""
+    required = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]  # type: ignore[arg-type]
+    words = [f"{flag(field.name)} {field.name.upper()}" for field in required]
     parser = argparse.ArgumentParser(
         prog=prog,
+        usage=" ".join([prog, *words, "[options]"]),
         description=description,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

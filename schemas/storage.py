@@ -132,8 +132,7 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
     Two writers of the same deterministic content (a retried bundle) may run side by side.
     """
     fs, path = filesystem(url)
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    renames = any(protocol in _RENAMING_PROTOCOLS for protocol in protocols)
+    renames = _renames(fs)
     target = f"{path}{TEMPORARY_MARK}{uuid.uuid4().hex[:12]}" if renames else path
     try:
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -141,20 +140,26 @@ def write_atomic(url: str) -> Iterator[BinaryIO]:
         try:
             yield stream
             stream.flush()
-            if "file" in protocols:
+            if "file" in fs.protocol:
                 os.fsync(stream.fileno())
         except BaseException:
             _abandon(stream, renames)
             raise
         stream.close()
         if renames:
-            fs.mv(target, path) if "memory" in protocols else os.replace(target, path)
+            fs.mv(target, path) if "memory" in fs.protocol else os.replace(target, path)
     except BaseException as error:
         if renames:
             _remove_quietly(fs, target)
         if isinstance(error, OSError):
             raise RarewordError(f"cannot write {url}: {error}") from error
         raise
+
+
+def _renames(fs: Any) -> bool:
+    """True on file systems where a file can be renamed and appended to."""
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    return any(protocol in _RENAMING_PROTOCOLS for protocol in protocols)
 
 
 def _abandon(stream: Any, renames: bool) -> None:
@@ -187,6 +192,22 @@ def write_bytes(url: str, data: bytes) -> None:
     """Writes a whole file atomically."""
     with write_atomic(url) as stream:
         stream.write(data)
+
+
+def can_append(url: str) -> bool:
+    """False on object stores, whose files are written whole or not at all."""
+    return _renames(filesystem(url)[0])
+
+
+def append(url: str, data: bytes) -> None:
+    """Adds to the end of a file, which is made if it is not there. Needs `can_append`."""
+    fs, path = filesystem(url)
+    try:
+        fs.makedirs(posixpath.dirname(path), exist_ok=True)
+        with fs.open(path, "ab") as stream:
+            stream.write(data)
+    except OSError as error:
+        raise RarewordError(f"cannot write {url}: {error}") from error
 
 
 def write_json(url: str, value: Any) -> None:

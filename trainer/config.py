@@ -52,8 +52,9 @@ class TrainConfig:
         shapes_result=False,
     )
 
-    # ---- the model ----
-    embedding: int = option(620, help="size of the word embeddings", at_least=1)
+    embedding: int = option(
+        620, help="size of the word embeddings", at_least=1, heading="the model"
+    )
     hidden: int = option(
         1000, help="size of the decoder's state and of the attention; even", at_least=2
     )
@@ -92,9 +93,8 @@ class TrainConfig:
         0.1, help="share of the probability spread over all pieces", at_least=0, at_most=0.9
     )
 
-    # ---- the optimiser ----
     optimiser: Literal["adam", "adadelta"] = option(
-        "adam", help="adam, or adadelta with rho 0.95 and eps 1e-6"
+        "adam", help="adam, or adadelta with rho 0.95 and eps 1e-6", heading="the optimiser"
     )
     learning_rate: float | None = option(
         None, help="initial learning rate (default: 0.001 for adam, 1 for adadelta)", at_least=0
@@ -128,8 +128,9 @@ class TrainConfig:
         "best", help="checkpoint of --init-from: best, latest or a name such as step-00001200"
     )
 
-    # ---- the data ----
-    batch: int = option(4096, help="size of a batch over all processes, in units", at_least=1)
+    batch: int = option(
+        4096, help="size of a batch over all processes, in units", at_least=1, heading="the data"
+    )
     batch_unit: Literal["tokens", "sentences"] = option(
         "tokens",
         help="unit of the batch: sentences, or tokens (longest side times pairs, padding counted)",
@@ -160,8 +161,12 @@ class TrainConfig:
     )
     seed: int = option(1, help="seed of parameters, data order and dropout", at_least=0)
 
-    # ---- when to validate, save and stop ----
-    max_epochs: int = option(30, help="passes over the data, at most", at_least=1)
+    max_epochs: int = option(
+        30,
+        help="passes over the data, at most",
+        at_least=1,
+        heading="when to validate, save and stop",
+    )
     max_steps: int | None = option(None, help="updates, at most", at_least=1)
     validate_every: int | None = option(
         None, help="updates between validations (default: at the end of each epoch)", at_least=1
@@ -197,9 +202,9 @@ class TrainConfig:
     )
     keep: int = option(3, help="latest checkpoints to keep, beside the best one", at_least=1)
 
-    # ---- the machine ----
     precision: Literal["auto", "float32", "tf32", "bf16"] = option(
         "auto",
+        heading="the machine",
         help="precision of matrix products (parameters, softmax and loss stay float32); auto: "
         "bf16 where the machine is faster with it, else float32",
     )

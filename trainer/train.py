@@ -18,16 +18,18 @@ import torch
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabularies
-from rareword.trainer import checkpoints, precision, validation
+from rareword.trainer import checkpoints, graphs, kernels, precision, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
-from rareword.trainer.data import Corpus, Pairs
+from rareword.trainer.data import Batch, Corpus, Pairs
 from rareword.trainer.distributed import Group
 from rareword.trainer.feed import Feed, Step
+from rareword.trainer.graphs import RecordedBatches
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.piece_dropout import PieceDropout
+from rareword.trainer.progress import Progress, Update
 from rareword.trainer.state import RunState
 
 FAILED_BATCH = "failed-batch.json"
@@ -47,7 +49,8 @@ class Corpora:
 class Trainer:
     """One process of a training run; every process of the group makes one with the same arguments.
 
-    run: fingerprint of options and data, kept in the checkpoints. say: prints a progress line.
+    run: fingerprint of options and data, kept in the checkpoints. say: prints a line. show: prints
+    one that the next may overwrite; `say` if it is not given.
     """
 
     def __init__(
@@ -59,20 +62,32 @@ class Trainer:
         run: str,
         group: Group,
         say: Callable[[str], None],
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self._config, self._corpora = config, corpora
         self._directory, self._group = directory, group
-        self._say = say if group.rank == 0 else lambda text: None
+        first = group.rank == 0
+        self._say = say if first else lambda text: None
         both = corpora.vocabularies
         sizes = model_config(config, len(both.source), len(both.target), both.joint)
         self._identity = Identity(run, both.hash, sizes)
         torch.manual_seed(config.seed)
         self._model = EncoderDecoder(sizes).to(group.device)
         self._precision = precision.resolve(config.precision, group)
-        self._optimiser = Optimiser(self._model, config)
+        record, self._without_graphs = graphs.wanted(config.cuda_graphs, group.device)
+        self._optimiser = Optimiser(self._model, config, record=record)
+        self._scale = torch.ones((), device=group.device)
+        self._take = RecordedBatches(self._part, group.device) if record else self._take_at_once
         resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
         self._state = resumed or RunState(config.initial_rate)
-        self._lines = _Lines(self._say)
+        self._progress = Progress(
+            config,
+            self._state,
+            directory if first else None,
+            say=self._say,
+            show=(show or say) if first else self._say,
+            pairs=len(corpora.train),
+        )
         self._feed = Feed(corpora.train, config, group, corpora.dropout)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
@@ -82,6 +97,7 @@ class Trainer:
             f"{group.world} x {group.device.type}, {self._precision.name}"
             + (f", going on from step {self._state.step}" if resumed else "")
         )
+        self._say_what_is_off()
 
     def train(self) -> RunState:
         """Trains to the end, from the latest checkpoint in the directory if there is one.
@@ -89,6 +105,10 @@ class Trainer:
         Raises RarewordError if the loss or the gradient is no longer a number; the ids of the
         batch's pairs are in `failed-batch.json` then.
         """
+        with contextlib.closing(self._progress):
+            return self._loop()
+
+    def _loop(self) -> RunState:
         config, state = self._config, self._state
         self._model.train()
         with contextlib.closing(self._feed.steps(state.position)) as steps:
@@ -98,7 +118,7 @@ class Trainer:
                     self._validate()
                 elif state.step % config.checkpoint_every == 0:
                     self._save(best=False)
-        self._say(f"train: ended at step {state.step}: {reason}")
+        self._progress.end(state, reason)
         return state
 
     def _step(self, step: Step) -> None:
@@ -106,48 +126,65 @@ class Trainer:
         config, group, state = self._config, self._group, self._state
         if step.note:
             self._say(f"train: {step.note}")
-        divisor = step.tokens if config.loss_scale == "mean" else 1
+        self._scale.fill_(1 / step.tokens if config.loss_scale == "mean" else 1.0)
         self._optimiser.zero()
         for number, part in enumerate(step.parts):  # none: no part in a small batch, zeros
             torch.manual_seed(_mask_seed(config.seed, state.step, group.rank, number))
-            smoothed, plain = batch_loss(
-                self._model, part.to(group.device), self._precision, config.label_smoothing
-            )
-            (smoothed / divisor).backward()
-            self._optimiser.figures.add_(torch.stack([smoothed.detach(), plain]))
+            self._take(part)
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
             self._fail(step, norm, smoothed_sum / step.tokens)
-        self._lines.add(loss, step.tokens, norm, step.padding)
         state.consume(step.after, loss, step.tokens)
-        if state.step % config.log_every == 0:
-            self._lines.print(state)
+        update = Update(
+            loss,
+            step.tokens,
+            step.source_tokens,
+            step.padding,
+            len(step.ids),
+            norm,
+            clipped=0 < config.clip < norm,
+        )
+        self._progress.add(state, update)
+
+    def _take_at_once(self, batch: Batch) -> None:
+        self._part(batch.to(self._group.device))
+
+    def _part(self, batch: Batch) -> None:
+        """Adds a part's gradients and losses; all that changes from step to step is in tensors."""
+        smoothed, plain = batch_loss(
+            self._model, batch, self._precision, self._config.label_smoothing
+        )
+        (smoothed * self._scale).backward()
+        self._optimiser.figures.add_(torch.stack([smoothed.detach(), plain]))
+
+    def _say_what_is_off(self) -> None:
+        """What would make training on this machine faster, and is missing."""
+        if self._without_graphs:
+            self._say(f"train: {self._without_graphs}")
+        if self._group.device.type != "cuda":
+            return
+        if self._config.cuda_graphs == "off":
+            self._say("train: --cuda-graphs off: small batches train at less than half the speed")
+        if (missing := kernels.why_not_triton()) is not None:
+            self._say(
+                f"train: without Triton kernels, for {missing}: plain torch takes their place, "
+                "at about two thirds of the speed"
+            )
 
     def _validate(self) -> None:
         config, state, corpora = self._config, self._state, self._corpora
-        started = time.monotonic()
-        self._model.eval()
-        loss = validation.development_loss(self._model, corpora.dev, self._precision, self._group)
-        bleu = None
-        if config.bleu_pairs:
-            bleu = validation.development_bleu(
-                self._model, corpora.dev, corpora.vocabularies.target, config, self._group
-            )
-        self._model.train()
-        rate = state.learning_rate
-        best = state.validate(loss, bleu, config)
-        self._say(
-            f"train: step {state.step}, {state.epoch} epochs: dev loss {loss:.4f}"
-            + (f", dev BLEU on tokens {bleu:.2f}" if bleu is not None else "")
-            + (", best so far" if best else f", {state.stalled} since the best")
-            + (f", learning rate now {state.learning_rate:g}" if state.learning_rate < rate else "")
-            + f" ({time.monotonic() - started:.1f} s)"
+        self._progress.line(state)
+        started, rate = time.monotonic(), state.learning_rate
+        found = validation.validate(
+            self._model, corpora.dev, corpora.vocabularies, config, self._precision, self._group
         )
+        best = state.validate(found.loss, found.bleu, config)
+        self._progress.validated(state, found, rate, time.monotonic() - started)
         self._save(best)
-        self._lines.restart()
 
     def _save(self, best: bool) -> None:
         if self._group.rank == 0:
+            self._progress.checkpoint(self._state)
             checkpoints.save(
                 self._directory,
                 self._model,
@@ -177,36 +214,6 @@ class Trainer:
             f"{norm}; the ids of the batch's pairs are in {url}. Try a lower --learning-rate or "
             "--clip, or --precision float32"
         )
-
-
-class _Lines:
-    """Progress lines: averages since the last one."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self.restart()
-
-    def restart(self) -> None:
-        self._loss, self._tokens, self._steps = 0.0, 0, 0
-        self._norm, self._padding = 0.0, 0.0
-        self._started = time.monotonic()
-
-    def add(self, loss: float, tokens: int, norm: float, padding: float) -> None:
-        self._loss += loss
-        self._tokens += tokens
-        self._norm += norm
-        self._padding += padding
-        self._steps += 1
-
-    def print(self, state: RunState) -> None:
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        self._say(
-            f"train: step {state.step}, epoch {state.epoch + 1}: "
-            f"loss {self._loss / self._tokens:.4f}, {self._tokens / seconds:,.0f} target tokens/s, "
-            f"learning rate {state.learning_rate:g}, gradient norm {self._norm / self._steps:.2f}, "
-            f"padding {self._padding / self._steps:.1%}"
-        )
-        self.restart()
 
 
 def _left_out(corpus: Corpus) -> str:

@@ -1,5 +1,6 @@
 """The frame of every job: refuse, skip, run, clean up. A toy job writes one shard."""
 
+import io
 import os
 import signal
 import time
@@ -377,3 +378,36 @@ def test_a_log_gets_plain_lines_of_progress(
     lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith("toy: 2 of 4 shards, ") for line in lines)
     assert not any("\x1b" in line or "\r" in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_one_line_that_is_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as a terminal reads it: `\\r` goes to the line's start, `\\x1b[K` clears from there."""
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("COLUMNS", "20")
+    console = jobs.Console()
+    console.show("step 1")
+    console.show("step 2")
+    console.say("validation")
+    console.say("another line")
+    console.show("a line that is wider than this terminal")
+    seen = [line.split("\r\x1b[K")[-1] for line in stream.getvalue().split("\n")]
+    assert seen == ["validation", "another line", "a line that is wide"]
+    console.clear()
+    assert stream.getvalue().endswith("wide\r\x1b[K")
+    written = stream.getvalue()
+    console.clear()
+    assert stream.getvalue() == written
+
+
+def test_a_log_gets_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    console = jobs.Console()
+    console.show("step 1" * 99)
+    console.say("validation")
+    console.clear()
+    assert capsys.readouterr().err == "step 1" * 99 + "\nvalidation\n"

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +66,13 @@ def artifacts(directory: Path) -> dict[str, str]:
     return {record.name: record.checksum for record in found.files}
 
 
+def recorded(directory: Path) -> list[dict[str, Any]]:
+    """The lines of training.jsonl without times."""
+    lines = map(json.loads, (directory / "training.jsonl").read_text().splitlines())
+    times = {"seconds", "tokens_per_second"}
+    return [{k: v for k, v in line.items() if k not in times} for line in lines]
+
+
 def test_a_finished_directory_holds_all_that_later_jobs_need(
     data: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +86,9 @@ def test_a_finished_directory_holds_all_that_later_jobs_need(
     assert found.figures["steps"] == 12
     assert found.figures["pairs"] == 33
     names = [record.name for record in found.files]
-    assert names == [n for n in storage.list_files(str(output)) if n != "manifest.json"]
+    # The record holds times, so it is no part of what the manifest vouches for.
+    others = ("manifest.json", "training.jsonl")
+    assert names == [n for n in storage.list_files(str(output)) if n not in others]
     history = json.loads((output / "history.json").read_text())
     assert [entry["step"] for entry in history] == [5, 10, 12]
     assert cli.main(["train", *arguments(data, output)]) == 0
@@ -92,6 +102,9 @@ def test_quiet_is_quiet(
 ) -> None:
     assert cli.main(["train", *arguments(data, tmp_path / "m", max_steps=2), "--quiet"]) == 0
     assert capfd.readouterr() == ("", "")
+    assert [line["kind"] for line in recorded(tmp_path / "m")] == [
+        *("train", "train", "validation", "end")
+    ]
 
 
 def test_a_dry_run_writes_nothing(data: dict[str, str], tmp_path: Path) -> None:
@@ -126,6 +139,10 @@ def test_two_processes_under_torchrun_give_what_one_gives(
     assert done.stderr.count("ended at step 12") == 1
     assert cli.main(["train", *arguments(data, tmp_path / "one")]) == 0
     check_close(tmp_path / "two", tmp_path / "one")
+    for left, right in zip(recorded(tmp_path / "two"), recorded(tmp_path / "one"), strict=True):
+        for name in ("kind", "reason", "samples"):
+            assert left.pop(name, None) == right.pop(name, None)
+        assert left == pytest.approx(right, rel=1e-4)
     assert manifest.read(str(tmp_path / "two"), "train", "--model").figures["steps"] == 12
 
 
@@ -143,13 +160,15 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
 ) -> None:
     """With dropout; the job is long enough to be killed before it ends by itself."""
     values = {"dropout": 0.2, "max_steps": 200, "validate_every": 100, "checkpoint_every": 10}
+    values |= {"log_every": 7}
     killed = arguments(data, tmp_path / "killed", **values)
-    kill_at([*command("rareword.pipelines.cli"), "train", *killed], "step 23,")
+    kill_at([*command("rareword.pipelines.cli"), "train", *killed], "step 28,")
     assert not manifest.is_finished(str(tmp_path / "killed"))
     assert cli.main(["train", *killed]) == 0
     assert "going on from step" in capsys.readouterr().err
     assert cli.main(["train", *arguments(data, tmp_path / "whole", **values)]) == 0
     assert artifacts(tmp_path / "killed") == artifacts(tmp_path / "whole")
+    assert recorded(tmp_path / "killed") == recorded(tmp_path / "whole")
 
 
 def test_two_processes_killed_go_on_as_one(
@@ -252,6 +271,33 @@ def test_models_are_written_to_urls(data: dict[str, str]) -> None:
     options = TrainOptions(**{**TINY, **data, "output": output, "quiet": True})
     found = job.execute(train.JOB, options)
     assert load_model(output, "latest").step == found.figures["steps"] == 12
+
+
+def test_without_tensorboard_the_option_says_what_to_install(
+    data: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    call = [*arguments(data, tmp_path / "m"), "--tensorboard"]
+    assert cli.main(["train", *call]) == 1
+    sentence = "--tensorboard needs the library tensorboard: pip install 'rareword[tensorboard]'"
+    assert capsys.readouterr().err == f"rareword train: {sentence}\n"
+    assert not (tmp_path / "m").exists()
+
+
+def test_tensorboard_events_lie_beside_the_model(data: dict[str, str], tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    output = tmp_path / "m"
+    assert cli.main(["train", *arguments(data, output, max_steps=3), "--tensorboard"]) == 0
+    events = EventAccumulator(str(output / "tensorboard"))
+    events.Reload()
+    losses = [line["loss"] for line in recorded(output) if line["kind"] == "train"]
+    found = [event.value for event in events.Scalars("train/loss")]
+    assert found == pytest.approx(losses)
+    assert not any(name.startswith("tensorboard") for name in artifacts(output))
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -1,7 +1,7 @@
 """Options: one dataclass for the command line, for YAML and for the plan."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -147,6 +147,76 @@ def test_help_shows_every_option_with_its_default(capsys: pytest.CaptureFixture[
         "--quiet",
     ):
         assert shown in text
+
+
+@dataclass(frozen=True)
+class Machine:
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"modern": {}, "old": {"engine": "steam"}}
+
+    preset: Literal["modern", "old"] = option("modern", help="defaults of the others")
+    engine: Literal["electric", "steam"] = option(
+        "electric", help="what moves it", heading="the engine"
+    )
+    power: float = option(1.5, help="kW | at most")
+    wheels: int | None = option(None, help="how many (default: as many as fit)", heading="the rest")
+
+
+@dataclass(frozen=True)
+class MachineOptions(JobOptions, Machine):
+    place: str = option(help="where to put it")
+
+
+def test_help_stands_under_headings_after_a_short_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        options.parse(MachineOptions, "rareword toy", "A toy.", ["--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: rareword toy --output OUTPUT --place PLACE [options]\n")
+    groups = {}
+    for part in text.split("\n\n")[2:]:
+        heading, *lines = part.splitlines()
+        groups[heading] = [line.split()[0] for line in lines if line.startswith("  -")]
+    assert groups == {
+        "options:": [
+            *("-h,", "--preset", "--output", "--overwrite,", "--dry-run,", "--quiet,", "--place")
+        ],
+        "the engine:": ["--engine", "--power"],
+        "the rest:": ["--wheels"],
+    }
+
+
+def test_the_reference_of_options_and_presets() -> None:
+    assert options.reference(MachineOptions) == (
+        "| option | values | default | |\n"
+        "|---|---|---|---|\n"
+        "| `--preset` | `modern`, `old` | modern | defaults of the others |\n"
+        "| `--output` | text | required | directory to write, local or a gs:// URL |\n"
+        "| `--overwrite`, `--no-overwrite` | | off | replace another run in the output "
+        "directory |\n"
+        "| `--dry-run`, `--no-dry-run` | | off | check inputs and options, print the plan, write "
+        "nothing |\n"
+        "| `--quiet`, `--no-quiet` | | off | print no progress and no summary |\n"
+        "| `--place` | text | required | where to put it |\n"
+        "\n"
+        "**The engine**\n"
+        "\n"
+        "| option | values | default | |\n"
+        "|---|---|---|---|\n"
+        "| `--engine` | `electric`, `steam` | electric; old: steam | what moves it |\n"
+        "| `--power` | number | 1.5 | kW \\| at most |\n"
+        "\n"
+        "**The rest**\n"
+        "\n"
+        "| option | values | default | |\n"
+        "|---|---|---|---|\n"
+        "| `--wheels` | integer | | how many (default: as many as fit) |\n"
+    )
+    assert options.preset_table(MachineOptions) == (
+        "| option | modern | old | |\n"
+        "|---|---|---|---|\n"
+        "| `--engine` | electric | steam | what moves it |\n"
+    )
 
 
 def test_the_plan_holds_what_shapes_the_result_and_no_paths() -> None:

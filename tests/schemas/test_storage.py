@@ -33,6 +33,14 @@ def read(url: str) -> bytes:
         return stream.read()
 
 
+def test_appending_adds_to_the_end(root: str) -> None:
+    url = storage.join(root, "deep", "lines")
+    assert storage.can_append(url)
+    for data in (b"one\n", b"", b"two\n"):
+        storage.append(url, data)
+    assert read(url) == b"one\ntwo\n"
+
+
 def test_what_is_written_is_read(root: str) -> None:
     storage.write_bytes(storage.join(root, "deep", "er.bin"), b"\x00abc")
     assert read(storage.join(root, "deep", "er.bin")) == b"\x00abc"

@@ -1,5 +1,6 @@
 """gs:// URLs against an emulator of Google Cloud Storage: the same contract as local files."""
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from gcp_storage_emulator.server import create_server
 from rareword.pipelines import count_words, job
 from rareword.schemas import manifest, storage
 from rareword.schemas.errors import RarewordError
+from rareword.trainer.config import TrainConfig
+from rareword.trainer.progress import RECORD, Progress, Update
+from rareword.trainer.state import RunState
 
 BUCKET = "gs://bucket"
 
@@ -75,3 +79,25 @@ def test_a_job_reads_and_writes_a_bucket() -> None:
     assert words.figures["source_tokens"] == 5
     assert job.execute(count_words.JOB, options).content == words.content
     assert not any(storage.TEMPORARY_MARK in name for name in storage.list_files(f"{BUCKET}/job"))
+
+
+def test_the_record_of_a_training_run_grows_with_its_checkpoints() -> None:
+    """An object store cannot append: the file is written anew, and is always whole."""
+    url = f"{BUCKET}/model"
+    config, seen = TrainConfig(log_every=1), list[list[int]]()
+    update = Update(3.0, 3, 2, 0.1, 1, 1.0, False)
+    for first, last in ((0, 5), (3, 7)):
+        state = RunState(0.1, step=first)
+        shown = Progress(config, state, url, say=print, show=print, pairs=None)
+        while state.step < last:
+            state.step += 1
+            shown.add(state, update)
+            if state.step % 3 == 0:
+                shown.checkpoint(state)
+            lines = storage.read_text(f"{url}/{RECORD}").splitlines()
+            seen.append([json.loads(line)["step"] for line in lines])
+    shown.end(state, "enough")
+    assert [len(steps) for steps in seen] == [0, 0, 3, 3, 3, 3, 3, 6, 6]
+    assert all(steps == [*range(1, len(steps) + 1)] for steps in seen)
+    lines = storage.read_text(f"{url}/{RECORD}").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [*range(1, 8), 7]

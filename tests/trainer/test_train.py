@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.precision import FLOAT32
+from rareword.trainer.progress import RECORD
 from rareword.trainer.search import SearchOptions, beam_search
 from rareword.trainer.state import RunState
 from rareword.trainer.train import Corpora, Trainer
@@ -107,8 +109,16 @@ def test_it_learns_to_reverse(tmp_path: Path, corpora: Callable[..., Corpora]) -
 
 
 def checksums(directory: Path) -> dict[str, str]:
-    names = storage.list_files(str(directory))
+    """Of all files but the record, which holds times."""
+    names = set(storage.list_files(str(directory))) - {RECORD}
     return {name: storage.sha256(str(directory / name)) for name in names}
+
+
+def recorded(directory: Path) -> list[dict[str, Any]]:
+    """The lines of the record without times."""
+    lines = map(json.loads, (directory / RECORD).read_text().splitlines())
+    times = {"seconds", "tokens_per_second"}
+    return [{k: v for k, v in line.items() if k not in times} for line in lines]
 
 
 class StoppedError(Exception):
@@ -125,9 +135,8 @@ def test_a_run_broken_off_anywhere_ends_with_the_same_bytes(
     shuffle_pairs: int,
 ) -> None:
     """In an epoch of one block of 7 batches, or of 4 blocks, three of 2 batches and one of 1."""
-    config = TrainConfig(
-        **{**vars(TINY), "max_steps": 17, "checkpoint_every": 3, "shuffle_pairs": shuffle_pairs}
-    )
+    changes = {"max_steps": 17, "checkpoint_every": 3, "log_every": 4}
+    config = TrainConfig(**{**vars(TINY), **changes, "shuffle_pairs": shuffle_pairs})
     data = corpora()
     run(tmp_path / "whole", config, data)
     step, count = training.Trainer._step, 0
@@ -145,26 +154,90 @@ def test_a_run_broken_off_anywhere_ends_with_the_same_bytes(
     monkeypatch.undo()
     run(tmp_path / "broken", config, data)
     assert checksums(tmp_path / "broken") == checksums(tmp_path / "whole")
+    assert recorded(tmp_path / "broken") == recorded(tmp_path / "whole")
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path, corpora: Callable[..., Corpora]) -> None:
     config, data = TrainConfig(**{**vars(TINY), "max_steps": 3}), corpora()
     run(tmp_path, config, data)
-    before, lines = checksums(tmp_path), []
+    before, lines = (checksums(tmp_path), recorded(tmp_path)), list[str]()
     run(tmp_path, config, data, lines)
-    assert checksums(tmp_path) == before
+    assert (checksums(tmp_path), recorded(tmp_path)) == before
     assert "going on from step 3" in lines[0]
-    assert lines[-1] == "train: ended at step 3: --max-steps 3 reached"
+    assert lines[-1].startswith("train: ended at step 3: --max-steps 3 reached; took ")
 
 
 def test_lines_tell_how_it_goes(tmp_path: Path, corpora: Callable[..., Corpora]) -> None:
     lines: list[str] = []
-    run(tmp_path, TrainConfig(**{**vars(TINY), "max_steps": 7}), corpora(), lines)
-    for word in ("loss", "target tokens/s", "learning rate", "gradient norm", "epoch 1", "padding"):
+    data = corpora()
+    state = run(tmp_path, TrainConfig(**{**vars(TINY), "max_steps": 7}), data, lines)
+    for word in (
+        *("step 1, epoch 1: loss ", "perplexity ", " tokens/s, at most ", " left, learning rate"),
+        *("gradient norm ", " clipped, padding "),
+    ):
         assert word in lines[1]
-    assert "dev loss" in lines[-2]
-    assert "dev BLEU on tokens" in lines[-2]
-    assert "--max-steps 7" in lines[-1]
+    shown = next(i for i, line in enumerate(lines) if "dev loss" in line)
+    assert "dev BLEU on tokens" in lines[shown]
+    text = data.vocabularies.source.words(data.dev.source[0].tolist())
+    assert lines[shown + 1] == f"train:   source       {text}"
+    assert lines[shown + 2] == f"train:   reference    {' '.join(reversed(text.split()))}"
+    assert lines[shown + 3].startswith("train:   translation  ")
+    assert len(lines) - shown == 1 + 3 * TINY.samples + 1
+    best = f"; best at step 7: dev loss {state.history[-1]['loss']:.4f}, dev BLEU on tokens "
+    assert "--max-steps 7 reached; took 0 s" + best in lines[-1].replace("took 1 s", "took 0 s")
+
+
+def test_the_record_has_the_figures_of_the_run(
+    tmp_path: Path, corpora: Callable[..., Corpora]
+) -> None:
+    """Tokens of an epoch are those of the data, and losses those of the history."""
+    data = corpora()
+    config = TrainConfig(**{**vars(TINY), "max_steps": 14, "log_every": 3})
+    state = run(tmp_path, config, data)
+    lines = recorded(tmp_path)
+    train = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in train] == [3, 6, 7, 9, 12, 14]
+    assert sum(line["target_tokens"] for line in train) == 2 * data.train.target_tokens
+    pairs = data.train.read(np.arange(len(data.train.row_groups)))
+    assert sum(line["source_tokens"] for line in train) == 2 * pairs.source.lengths.sum()
+    for first, entry in zip((0, 3), state.history, strict=True):
+        loss = sum(line["loss"] * line["target_tokens"] for line in train[first : first + 3])
+        tokens = sum(line["target_tokens"] for line in train[first : first + 3])
+        assert loss / tokens == pytest.approx(entry["train_loss"])
+    validations = [line for line in lines if line["kind"] == "validation"]
+    for line, entry in zip(validations, state.history, strict=True):
+        for name in ("step", "epoch", "loss", "bleu", "train_loss"):
+            assert line[name] == entry[name]
+    sources = [[sample["source"] for sample in line["samples"]] for line in validations]
+    assert sources[0] == sources[1]
+
+
+@pytest.mark.parametrize(("clip", "share"), [(1e-3, 1.0), (1e3, 0.0), (0.0, 0.0)])
+def test_the_share_of_clipped_steps(
+    tmp_path: Path, corpora: Callable[..., Corpora], clip: float, share: float
+) -> None:
+    run(tmp_path, TrainConfig(**{**vars(TINY), "max_steps": 3, "clip": clip}), corpora())
+    train = [line for line in recorded(tmp_path) if line["kind"] == "train"]
+    assert [line["clipped"] for line in train] == [share] * 3
+    assert all(1e-3 < line["gradient_norm"] < 1e3 for line in train)
+
+
+def test_a_run_that_breaks_down_keeps_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpora: Callable[..., Corpora]
+) -> None:
+    step, count = training.Trainer._step, 0
+
+    def failing(self: Trainer, *arguments: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise StoppedError
+        step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_step", failing)
+    with pytest.raises(StoppedError):
+        run(tmp_path, TINY, corpora())
+    assert [line["step"] for line in recorded(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_what_is_not_a_number_ends_the_run_with_the_batch(

@@ -5,7 +5,7 @@ import pytest
 import sacrebleu
 import torch
 
-from rareword.schemas.vocabulary import EOS, Vocabulary
+from rareword.schemas.vocabulary import EOS, Vocabularies, Vocabulary
 from rareword.trainer import validation
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.data import Pairs, Sentences
@@ -27,7 +27,7 @@ def sentences(generator: np.random.Generator, count: int) -> Sentences:
 @pytest.fixture
 def model() -> EncoderDecoder:
     torch.manual_seed(1)
-    return EncoderDecoder(ModelConfig(9, 9, 6, 8, 4, "none")).eval()
+    return EncoderDecoder(ModelConfig(9, 9, 6, 8, 4, dropout=0.2)).eval()
 
 
 @pytest.fixture
@@ -41,10 +41,9 @@ def test_loss_is_the_mean_over_tokens(
     monkeypatch: pytest.MonkeyPatch, model: EncoderDecoder, pairs: Pairs
 ) -> None:
     monkeypatch.setattr(validation, "TOKENS", 30)  # several batches
-    total, tokens = 0.0, 0
+    total, tokens, network = 0.0, 0, model.network()
     for i in range(len(pairs)):
         source_BS = torch.tensor([[*pairs.source[i], EOS]])
-        network = model.network()
         memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
         state, previous = network.start(memory), None
         for piece in [*pairs.target[i].tolist(), EOS]:
@@ -56,15 +55,68 @@ def test_loss_is_the_mean_over_tokens(
     assert found == pytest.approx(total / tokens, rel=1e-5)
 
 
-def test_bleu_is_that_of_the_searched_words(model: EncoderDecoder, pairs: Pairs) -> None:
-    vocabulary = Vocabulary(PIECES, [True] * 9, [0] * 9, [0] * 9)
-    config = TrainConfig(bleu_pairs=15, bleu_beam=2)
+def searched(model: EncoderDecoder, pairs: Pairs, count: int, beam: int) -> list[str]:
     found = beam_search(
-        model, [pairs.source[i] for i in range(15)], SearchOptions(beam=2), ALONE.device
+        model, [pairs.source[i] for i in range(count)], SearchOptions(beam=beam), ALONE.device
     )
-    texts = [" ".join(PIECES[i] for i in best[0].ids) for best in found]
-    references = [" ".join(PIECES[i] for i in pairs.target[n]) for n in range(15)]
-    expected = sacrebleu.corpus_bleu(texts, [references], tokenize="none", force=True).score
-    assert validation.development_bleu(model, pairs, vocabulary, config, ALONE) == pytest.approx(
-        expected
+    return [" ".join(PIECES[i] for i in best[0].ids) for best in found]
+
+
+def text(ids: np.ndarray) -> str:
+    return " ".join(PIECES[i] for i in ids)
+
+
+VOCABULARY = Vocabulary(PIECES, [True] * 9, [0] * 9, [0] * 9)
+
+
+@pytest.mark.parametrize("samples", [0, 2, 18])
+def test_bleu_and_samples_are_of_the_searched_words(
+    model: EncoderDecoder, pairs: Pairs, samples: int
+) -> None:
+    """Samples may be more than the pairs for BLEU; the search is the same."""
+    config = TrainConfig(bleu_pairs=15, bleu_beam=2, samples=samples)
+    texts = searched(model, pairs, 18, beam=2)
+    references = [text(pairs.target[n]) for n in range(18)]
+    expected = sacrebleu.corpus_bleu(texts[:15], [references[:15]], tokenize="none", force=True)
+    both = Vocabularies(VOCABULARY, VOCABULARY)
+    found = validation.validate(model, pairs, both, config, FLOAT32, ALONE)
+    assert found.bleu == pytest.approx(expected.score)
+    sources = [text(pairs.source[n]) for n in range(18)]
+    assert found.samples == tuple(zip(sources, references, texts, strict=True))[:samples]
+
+
+def test_samples_are_shown_without_bleu(model: EncoderDecoder, pairs: Pairs) -> None:
+    both = Vocabularies(VOCABULARY, VOCABULARY)
+    found = validation.validate(
+        model, pairs, both, TrainConfig(bleu_pairs=0, samples=50), FLOAT32, ALONE
     )
+    assert found.bleu is None
+    assert [sample.translation for sample in found.samples] == searched(model, pairs, 20, beam=1)
+
+
+def test_samples_are_words_of_their_own_side(model: EncoderDecoder) -> None:
+    """Not pieces: here a word ends where the vocabulary says so."""
+    one = Sentences(np.array([3, 4, 5], np.int32), np.array([0, 3]))
+    ends = [*([True] * 3), False, False, *([True] * 4)]
+    source = Vocabulary([*PIECES[:3], *"uvwxyz"], ends, [0] * 9, [0] * 9)
+    target = Vocabulary(PIECES, ends, [0] * 9, [0] * 9)
+    found = validation.validate(
+        model,
+        Pairs(np.arange(1), one, one),
+        Vocabularies(source, target),
+        TrainConfig(),
+        FLOAT32,
+        ALONE,
+    )
+    (sample,) = found.samples
+    assert (sample.source, sample.reference) == ("uvw", "abc")
+
+
+def test_validation_leaves_the_mode_as_it_was(model: EncoderDecoder, pairs: Pairs) -> None:
+    both = Vocabularies(VOCABULARY, VOCABULARY)
+    model.train()
+    first = validation.validate(model, pairs, both, TrainConfig(), FLOAT32, ALONE)
+    assert model.training
+    model.eval()
+    assert validation.validate(model, pairs, both, TrainConfig(), FLOAT32, ALONE) == first
+    assert not model.training
