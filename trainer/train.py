@@ -18,7 +18,7 @@ import torch
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabularies
-from rareword.trainer import checkpoints, precision, validation
+from rareword.trainer import checkpoints, memory, precision, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
 from rareword.trainer.data import Corpus, Pairs
@@ -70,8 +70,9 @@ class Trainer:
         self._model = EncoderDecoder(sizes).to(group.device)
         self._precision = precision.resolve(config.precision, group)
         self._optimiser = Optimiser(self._model, config)
-        resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
+        resumed = self._resume()
         self._state = resumed or RunState(config.initial_rate)
+        self._saved_at = time.monotonic()
         self._lines = _Lines(self._say)
         self._feed = Feed(corpora.train, config, group, corpora.dropout)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
@@ -82,6 +83,33 @@ class Trainer:
             f"{group.world} x {group.device.type}, {self._precision.name}"
             + (f", going on from step {self._state.step}" if resumed else "")
         )
+        if self._optimiser.frozen:
+            self._say(f"train: not updated (--freeze): {', '.join(self._optimiser.frozen)}")
+        if config.init_from and not resumed:
+            self._initialise(config.init_from)
+
+    def _resume(self) -> RunState | None:
+        """The state of the latest checkpoint, if there is one, with its tensors taken up.
+
+        Process 0 says which it is: what others see of the directory may be older.
+        """
+        directory, first = self._directory, self._group.rank == 0
+        name = self._group.from_first(checkpoints.latest(directory) if first else None)
+        if first:
+            checkpoints.tidy(directory, self._config.keep)
+        if name is None:
+            return None
+        return checkpoints.resume(directory, name, self._model, self._optimiser, self._identity)
+
+    def _initialise(self, older: str) -> None:
+        """Takes the first parameters from an older model (--init-from)."""
+        which, both = self._config.init_checkpoint, self._corpora.vocabularies
+        counts = checkpoints.take_parameters(self._model, both, older, which)
+        pieces = ", ".join(
+            f"{taken:,} {side} pieces taken and {new:,} new"
+            for side, (taken, new) in counts.items()
+        )
+        self._say(f"train: parameters of {older} ({which}): {pieces}; the optimiser starts afresh")
 
     def train(self) -> RunState:
         """Trains to the end, from the latest checkpoint in the directory if there is one.
@@ -98,6 +126,8 @@ class Trainer:
                     self._validate()
                 elif state.step % config.checkpoint_every == 0:
                     self._save(best=False)
+                elif self._minutes_are_over():
+                    self._save(best=False, timed=True)
         self._say(f"train: ended at step {state.step}: {reason}")
         return state
 
@@ -110,10 +140,16 @@ class Trainer:
         self._optimiser.zero()
         for number, part in enumerate(step.parts):  # none: no part in a small batch, zeros
             torch.manual_seed(_mask_seed(config.seed, state.step, group.rank, number))
-            smoothed, plain = batch_loss(
-                self._model, part.to(group.device), self._precision, config.label_smoothing
-            )
-            (smoothed / divisor).backward()
+            with memory.explained(
+                f"in {group.name}, step {state.step + 1}, at {len(part.source_BS)} of the batch's "
+                f"{len(step.ids)} pairs, the longest with {part.source_BS.shape[1]} source and "
+                f"{part.target_BT.shape[1]} target pieces",
+                "lower --batch or --max-length, or raise --accumulate",
+            ):
+                smoothed, plain = batch_loss(
+                    self._model, part.to(group.device), self._precision, config.label_smoothing
+                )
+                (smoothed / divisor).backward()
             self._optimiser.figures.add_(torch.stack([smoothed.detach(), plain]))
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
@@ -127,12 +163,18 @@ class Trainer:
         config, state, corpora = self._config, self._state, self._corpora
         started = time.monotonic()
         self._model.eval()
-        loss = validation.development_loss(self._model, corpora.dev, self._precision, self._group)
-        bleu = None
-        if config.bleu_pairs:
-            bleu = validation.development_bleu(
-                self._model, corpora.dev, corpora.vocabularies.target, config, self._group
+        with memory.explained(
+            f"in {self._group.name}, in the validation after step {state.step}",
+            "lower --bleu-beam, or leave BLEU out with --bleu-pairs 0",
+        ):
+            loss = validation.development_loss(
+                self._model, corpora.dev, self._precision, self._group
             )
+            bleu = None
+            if config.bleu_pairs:
+                bleu = validation.development_bleu(
+                    self._model, corpora.dev, corpora.vocabularies.target, config, self._group
+                )
         self._model.train()
         rate = state.learning_rate
         best = state.validate(loss, bleu, config)
@@ -146,7 +188,13 @@ class Trainer:
         self._save(best)
         self._lines.restart()
 
-    def _save(self, best: bool) -> None:
+    def _minutes_are_over(self) -> bool:
+        """True, in process 0, if the clock asks for a checkpoint. The others write none, so that
+        they need not know."""
+        waited = time.monotonic() - self._saved_at
+        return self._group.rank == 0 and 0 < self._config.checkpoint_minutes * 60 <= waited
+
+    def _save(self, best: bool, timed: bool = False) -> None:
         if self._group.rank == 0:
             checkpoints.save(
                 self._directory,
@@ -156,7 +204,9 @@ class Trainer:
                 self._identity,
                 best=best,
                 keep=self._config.keep,
+                timed=timed,
             )
+        self._saved_at = time.monotonic()
 
     def _fail(self, step: Step, norm: float, loss: float) -> None:
         """Ends the run: the loss or the gradient is not a number."""

@@ -69,7 +69,9 @@ def test_a_resumed_run_goes_on_exactly(directory: str) -> None:
         first.step()
     first.save(directory)
     second = Run(seed=2)
-    state = checkpoints.resume(directory, second.model, second.optimiser, IDENTITY)
+    name = checkpoints.latest(directory)
+    assert name is not None
+    state = checkpoints.resume(directory, name, second.model, second.optimiser, IDENTITY)
     assert state == first.state
     second.state = state
     for run in (first, second):
@@ -80,7 +82,7 @@ def test_a_resumed_run_goes_on_exactly(directory: str) -> None:
 
 def test_a_new_directory_has_nothing_to_resume(directory: str) -> None:
     run = Run()
-    assert checkpoints.resume(directory, run.model, run.optimiser, IDENTITY) is None
+    assert checkpoints.latest(directory) is None
     with pytest.raises(RarewordError, match="has no best checkpoint"):
         load_model(directory)
 
@@ -159,7 +161,7 @@ def test_a_checkpoint_of_another_run_is_not_resumed(tmp_path: Path) -> None:
         (Identity("run 1", pieces("d").hash, SIZES), "belongs to vocabulary"),
     ):
         with pytest.raises(RarewordError, match=sentence):
-            checkpoints.resume(str(tmp_path), run.model, run.optimiser, identity)
+            checkpoints.resume(str(tmp_path), "step-00000000", run.model, run.optimiser, identity)
 
 
 def test_a_torn_checkpoint_is_a_sentence_with_the_file(tmp_path: Path) -> None:
