@@ -40,8 +40,9 @@ DESCRIPTION = "Trains an attentional encoder-decoder on segmented data."
 HISTORY = "history.json"
 ERRORS_VARIABLE = "RAREWORD_TRAIN_ERRORS"
 """Set for workers that this module starts: a directory where each leaves its error sentence."""
-WORKER = ("-m", "rareword.pipelines.train")
-"""What the launcher runs in each worker."""
+WORKER = ("-m", "--", "rareword.pipelines.train")
+"""What the launcher runs in each worker. Without `--` it would take our options for its own if they
+begin like them: `--monitor` and its `--monitor-interval`."""
 LAST_S = 60
 """Seconds that a failed worker has for its end."""
 

@@ -8,6 +8,8 @@ so that all end; one that hangs is given up after TIMEOUT.
 import contextlib
 import datetime
 import os
+import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +23,8 @@ from rareword.schemas.errors import RarewordError
 TIMEOUT = datetime.timedelta(minutes=10)
 """How long a process waits for the others wherever all meet: longer than process 0 takes to write
 a checkpoint, and than their reading of data may differ."""
+_PATIENCE = datetime.timedelta(seconds=2)
+"""How long a process tries an address that may be out of date."""
 
 
 class PeerLostError(RarewordError):
@@ -121,11 +125,48 @@ def join(device: Literal["auto", "cpu", "cuda"], threads: int) -> Iterator[Group
     if world > 1:
         with group._together():
             dist.init_process_group(
-                "nccl" if cuda else "gloo", rank=rank, world_size=world, timeout=TIMEOUT
+                "nccl" if cuda else "gloo",
+                store=_meeting_place(rank, world),
+                rank=rank,
+                world_size=world,
+                timeout=TIMEOUT,
             )
     yield group
     # Only after success: with a failed peer, taking leave in order could wait for ever.
     group.leave()
+
+
+def _meeting_place(rank: int, world: int) -> dist.Store:
+    """The store where the processes find each other.
+
+    torchrun has one store for all its restarts, with the addresses of dead processes still in it:
+    who reads before the new ones are written waits for the dead. So process 0 opens a store of its
+    own, and leaves its port, with a word that only this store knows, in torchrun's. A port that is
+    out of date leads to nobody who knows the word.
+    """
+    shared: dist.Store = next(dist.rendezvous("env://", rank, world, timeout=TIMEOUT))[0]
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # opened by process 0 just now
+        return shared
+    host = os.environ["MASTER_ADDR"]
+    key, word = "rareword/store", uuid.uuid4().hex
+    if rank == 0:
+        own = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        own.set("word", word)
+        shared.set(key, f"{own.port} {word}")
+        return own
+    end = time.monotonic() + TIMEOUT.total_seconds()
+    while True:
+        port, word = shared.get(key).decode().split()
+        try:
+            own = dist.TCPStore(host, int(port), is_master=False, timeout=_PATIENCE)
+            if own.check(["word"]) and own.get("word").decode() == word:
+                own.set_timeout(TIMEOUT)
+                return own
+        except dist.DistError:
+            pass
+        if time.monotonic() > end:
+            raise RuntimeError("process 0 has not come")
+        time.sleep(0.1)
 
 
 def _first_line(error: BaseException) -> str:
