@@ -17,6 +17,8 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store, TCPStore
+from torch.distributed.rendezvous import rendezvous
 
 from rareword.schemas.errors import RarewordError
 
@@ -136,7 +138,7 @@ def join(device: Literal["auto", "cpu", "cuda"], threads: int) -> Iterator[Group
     group.leave()
 
 
-def _meeting_place(rank: int, world: int) -> dist.Store:
+def _meeting_place(rank: int, world: int) -> Store:
     """The store where the processes find each other.
 
     torchrun has one store for all its restarts, with the addresses of dead processes still in it:
@@ -144,13 +146,13 @@ def _meeting_place(rank: int, world: int) -> dist.Store:
     own, and leaves its port, with a word that only this store knows, in torchrun's. A port that is
     out of date leads to nobody who knows the word.
     """
-    shared: dist.Store = next(dist.rendezvous("env://", rank, world, timeout=TIMEOUT))[0]
+    shared: Store = next(rendezvous("env://", rank, world, timeout=TIMEOUT))[0]
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # opened by process 0 just now
         return shared
     host = os.environ["MASTER_ADDR"]
     key, word = "rareword/store", uuid.uuid4().hex
     if rank == 0:
-        own = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        own = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
         own.set("word", word)
         shared.set(key, f"{own.port} {word}")
         return own
@@ -158,7 +160,7 @@ def _meeting_place(rank: int, world: int) -> dist.Store:
     while True:
         port, word = shared.get(key).decode().split()
         try:
-            own = dist.TCPStore(host, int(port), is_master=False, timeout=_PATIENCE)
+            own = TCPStore(host, int(port), is_master=False, timeout=_PATIENCE)
             if own.check(["word"]) and own.get("word").decode() == word:
                 own.set_timeout(TIMEOUT)
                 return own
