@@ -127,6 +127,28 @@ def test_a_run_killed_twenty_times_ends_with_the_same_bytes(
     assert contents(killed) == contents(whole)
 
 
+def test_a_stopped_run_does_not_go_on_with_other_data_or_another_batch(
+    forks: Forks, data: dict[str, str], tmp_path: Path, write_segmented: Callable[..., Path]
+) -> None:
+    """Its place in the epoch would mean something else, without a sound."""
+    log, output = tmp_path / "log", tmp_path / "m"
+    values: dict[str, object] = {"max_steps": 10_000, "validate_every": 10_000}
+    pid = forks.start(call(data, output, **values), log)
+    wait_for_lines(log, 6)
+    os.kill(pid, signal.SIGKILL)
+    assert forks.wait(pid, 60) == -signal.SIGKILL
+    before = contents(output)
+    smaller = write_segmented(tmp_path / "smaller", [([3], [3])] * 20, letters=6)
+    for change, sentence in (
+        ({"batch": 16}, "an unfinished run (option 'batch' differs: 8 there, 16 here)"),
+        ({"segmented": smaller}, "an unfinished run (input 'segmented' differs)"),
+    ):
+        said = tmp_path / sentence[:40]
+        assert forks.wait(forks.start(call(data, output, **{**values, **change}), said), 60) == 1
+        assert f"{sentence}; choose another directory or add --overwrite" in said.read_text()
+    assert contents(output) == before
+
+
 # ---- several processes, one of which fails ----
 
 
@@ -191,7 +213,7 @@ SHORTAGE = "torch.empty(1 << 50)"
     [
         (
             SHORTAGE,
-            r"out of memory in process 1 of 2, step 3, at \d pairs of \d in the batch, the longest "
+            r"out of memory in process 1 of 2, step 3, at \d of the batch's 8 pairs, the longest "
             r"with \d source and \d target pieces: lower --batch or --max-length, or raise "
             r"--accumulate \(.*DefaultCPUAllocator",
         ),
