@@ -14,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rareword.pipelines import job
+from rareword.pipelines import job, launcher
 from rareword.pipelines.job import Job
 from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
@@ -41,6 +41,11 @@ DESCRIPTION = "Trains an attentional encoder-decoder on segmented data."
 HISTORY = "history.json"
 ERRORS_VARIABLE = "RAREWORD_TRAIN_ERRORS"
 """Set for workers that this module starts: a directory where each leaves its error sentence."""
+WORKER = ("-m", "--", "rareword.pipelines.train")
+"""What the launcher runs in each worker. Without `--` it would take our options for its own if they
+begin like them: `--monitor` and its `--monitor-interval`."""
+LAST_S = 60
+"""Seconds that a failed worker has for its end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +83,26 @@ def plan(options: TrainOptions) -> Plan:
     return Plan(
         NAME,
         typed_options.shaping(options),
-        {"segmented": train.content, "dev": dev.content},
+        {"segmented": train.content, "dev": dev.content, **_older_model(options)},
     )
+
+
+def _older_model(options: TrainOptions) -> dict[str, str]:
+    """The content of the model directory that --init-from names, if it does."""
+    if options.init_from is None:
+        if options.init_checkpoint != "best":
+            raise RarewordError("--init-checkpoint needs --init-from")
+        return {}
+    older = manifests.read(options.init_from, NAME, "--init-from")
+    which = options.init_checkpoint
+    parts = (record.name.split("/") for record in older.files)
+    names = sorted({part[1] for part in parts if len(part) == 3})
+    if which not in ("best", "latest", *names):
+        raise RarewordError(
+            f"--init-checkpoint: {options.init_from} has no checkpoint {which!r}; there are best, "
+            f"latest, {', '.join(names)}"
+        )
+    return {"init_from": older.content}
 
 
 def _inputs(options: TrainOptions) -> tuple[Manifest, Manifest]:
@@ -144,6 +167,7 @@ def _train(options: TrainOptions, plan: Plan, group: "Group") -> None:
         state = trainer.train()
     finally:
         console.clear()
+    group.leave()  # what is left to do is for one process, and may take long
     if group.rank > 0:
         return
     from rareword.trainer import checkpoints
@@ -239,10 +263,14 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run_under_torchrun(options: TrainOptions, rest: Sequence[str]) -> int:
-    """Worker 0 does what `execute` does around the work; the others wait for its word."""
+    """Worker 0 does what `execute` does around the work; the others wait for its word.
+
+    If torchrun starts all again after a failure (`--max-restarts`), worker 0 finds an unfinished
+    directory of the same plan, and all go on from its last checkpoint.
+    """
     from rareword.trainer import distributed
 
-    with distributed.join(options.device, options.threads) as group:
+    with _telling_torchrun(), distributed.join(options.device, options.threads) as group:
         if group.rank > 0:
             if group.from_first(None):
                 _train(options, plan(options), group)
@@ -259,27 +287,51 @@ def _run_under_torchrun(options: TrainOptions, rest: Sequence[str]) -> int:
             job.execute(dataclasses.replace(JOB, work=work), options, rest)
         finally:
             if not told:  # finished already, a dry run, or refused
-                group.from_first(False)
+                with contextlib.suppress(distributed.PeerLostError):
+                    group.from_first(False)
+                    group.leave()
     return 0
+
+
+@contextlib.contextmanager
+def _telling_torchrun() -> Iterator[None]:
+    """Leaves the cause of a failure where torchrun looks for it, to be shown in its summary."""
+    try:
+        yield
+    except Exception as error:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        from rareword.trainer.distributed import PeerLostError
+
+        if not isinstance(error, PeerLostError):  # which is no cause
+            get_error_handler().record_exception(error)
+        _end_soon()
+        raise
+
+
+def _end_soon() -> None:
+    """Bounds the end of a failed worker: libraries may wait for processes that are gone."""
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LAST_S)
 
 
 def _launch(options: TrainOptions) -> None:
     """Starts the workers with torch's launcher and waits for them.
 
-    Raises RarewordError with what the first failed worker left.
+    Raises RarewordError with what the first failed worker left; a worker that only lost the others
+    is asked last.
     """
     with tempfile.TemporaryDirectory(prefix="rareword-train-") as folder:
         command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            # After `--`, for the launcher would take --monitor for an option of its own.
-            *(f"--nproc-per-node={options.processes}", "-m", "--", "rareword.pipelines.train"),
-            *_arguments(options),
+            *(sys.executable, "-m", "rareword.pipelines.launcher", folder, "--standalone"),
+            *(f"--nproc-per-node={options.processes}", *WORKER, *_arguments(options)),
         ]
         log = Path(folder, "launcher.log")
         with log.open("wb") as stream:
             # The launcher reports a failure as a long traceback without the cause: that goes to a
             # file. The workers' progress lines come through their standard output.
-            launcher = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 env={"OMP_NUM_THREADS": "1", **os.environ, ERRORS_VARIABLE: folder},
                 stdout=2,
@@ -287,21 +339,26 @@ def _launch(options: TrainOptions) -> None:
                 preexec_fn=_ending_with_parent(signal.SIGTERM),  # noqa: PLW1509 (one C call)
             )
             try:
-                code = launcher.wait()
+                code = process.wait()
             finally:
-                if launcher.poll() is None:
-                    launcher.terminate()
-                    launcher.wait()
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
         # The manifest comes last: a worker that breaks down while it leaves takes nothing away.
         if code and not manifests.is_finished(options.output):
-            failures = sorted(Path(folder).glob("failure-*"), key=lambda f: f.stat().st_mtime_ns)
-            text = (failures or [log])[0].read_text(errors="replace")
+            failures, lost = (
+                sorted(Path(folder).glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+                for pattern in ("failure-*", "lost-*")
+            )
+            killed = [file for file in (Path(folder, launcher.KILLED),) if file.exists()]
+            text = [*failures, *killed, *lost, log][0].read_text(errors="replace")
             raise RarewordError(text.strip() or f"torch's launcher ended with code {code}")
 
 
 def _run_launched(options: TrainOptions, folder: Path) -> int:
     """A worker of `_launch`; the output directory is prepared already."""
     from rareword.trainer import distributed
+    from rareword.trainer.distributed import PeerLostError
 
     _ending_with_parent(signal.SIGKILL)()
     try:
@@ -312,7 +369,9 @@ def _run_launched(options: TrainOptions, folder: Path) -> int:
             _train(options, plan(options), group)
     except Exception as error:
         text = str(error) if isinstance(error, RarewordError) else traceback.format_exc()
-        Path(folder, f"failure-{os.environ['RANK']}").write_text(text)
+        what = "lost" if isinstance(error, PeerLostError) else "failure"
+        Path(folder, f"{what}-{os.environ['RANK']}").write_text(text)
+        _end_soon()
         return 1
     return 0
 

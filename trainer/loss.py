@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rareword.schemas.vocabulary import PAD
 from rareword.trainer import kernels
@@ -16,6 +17,9 @@ from rareword.trainer.precision import Precision
 
 LOGITS = 2**25
 """Logits that exist at one time: 128 MB in float32, of which two or three copies are made."""
+
+ROWS = 128
+"""Tokens are filled up to a multiple of it where that saves memory; see `batch_loss`."""
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -111,6 +115,11 @@ def batch_loss(
     if not targets_N.is_cuda:  # there the number of rows would have to be waited for
         rows_N = (targets_N != PAD).nonzero()[:, 0]
         targets_N = targets_N[rows_N]
+        if precision.dtype is not None:
+            # oneDNN compiles and keeps code for each number of rows: let there be few of them.
+            extra = -len(rows_N) % ROWS
+            rows_N = functional.pad(rows_N, (0, extra))
+            targets_N = functional.pad(targets_N, (0, extra), value=PAD)
     return cross_entropy(
         network.forced(memory, batch.target_BT, rows_N),
         network.output_VE,

@@ -18,7 +18,7 @@ import torch
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabularies
-from rareword.trainer import checkpoints, graphs, kernels, precision, validation
+from rareword.trainer import checkpoints, graphs, kernels, memory, precision, validation
 from rareword.trainer.checkpoints import Identity
 from rareword.trainer.config import TrainConfig, model_config
 from rareword.trainer.data import Batch, Corpus, Pairs
@@ -78,7 +78,7 @@ class Trainer:
         self._optimiser = Optimiser(self._model, config, record=record)
         self._scale = torch.ones((), device=group.device)
         self._take = RecordedBatches(self._part, group.device) if record else self._take_at_once
-        resumed = checkpoints.resume(directory, self._model, self._optimiser, self._identity)
+        resumed = self._resume()
         self._state = resumed or RunState(config.initial_rate)
         self._progress = Progress(
             config,
@@ -88,6 +88,7 @@ class Trainer:
             show=(show or say) if first else self._say,
             pairs=len(corpora.train),
         )
+        self._saved_at = time.monotonic()
         self._feed = Feed(corpora.train, config, group, corpora.dropout)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
         """Numbers to learn; a tied matrix counts once."""
@@ -98,6 +99,33 @@ class Trainer:
             + (f", going on from step {self._state.step}" if resumed else "")
         )
         self._say_what_is_off()
+        if self._optimiser.frozen:
+            self._say(f"train: not updated (--freeze): {', '.join(self._optimiser.frozen)}")
+        if config.init_from and not resumed:
+            self._initialise(config.init_from)
+
+    def _resume(self) -> RunState | None:
+        """The state of the latest checkpoint, if there is one, with its tensors taken up.
+
+        Process 0 says which it is: what others see of the directory may be older.
+        """
+        directory, first = self._directory, self._group.rank == 0
+        name = self._group.from_first(checkpoints.latest(directory) if first else None)
+        if first:
+            checkpoints.tidy(directory, self._config.keep)
+        if name is None:
+            return None
+        return checkpoints.resume(directory, name, self._model, self._optimiser, self._identity)
+
+    def _initialise(self, older: str) -> None:
+        """Takes the first parameters from an older model (--init-from)."""
+        which, both = self._config.init_checkpoint, self._corpora.vocabularies
+        counts = checkpoints.take_parameters(self._model, both, older, which)
+        pieces = ", ".join(
+            f"{taken:,} {side} pieces taken and {new:,} new"
+            for side, (taken, new) in counts.items()
+        )
+        self._say(f"train: parameters of {older} ({which}): {pieces}; the optimiser starts afresh")
 
     def train(self) -> RunState:
         """Trains to the end, from the latest checkpoint in the directory if there is one.
@@ -118,6 +146,8 @@ class Trainer:
                     self._validate()
                 elif state.step % config.checkpoint_every == 0:
                     self._save(best=False)
+                elif self._minutes_are_over():
+                    self._save(best=False, timed=True)
         self._progress.end(state, reason)
         return state
 
@@ -130,7 +160,13 @@ class Trainer:
         self._optimiser.zero()
         for number, part in enumerate(step.parts):  # none: no part in a small batch, zeros
             torch.manual_seed(_mask_seed(config.seed, state.step, group.rank, number))
-            self._take(part)
+            with memory.explained(
+                f"in {group.name}, step {state.step + 1}, at {len(part.source_BS)} of the batch's "
+                f"{len(step.ids)} pairs, the longest with {part.source_BS.shape[1]} source and "
+                f"{part.target_BT.shape[1]} target pieces",
+                "lower --batch or --max-length, or raise --accumulate",
+            ):
+                self._take(part)
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
             self._fail(step, norm, smoothed_sum / step.tokens)
@@ -175,14 +211,29 @@ class Trainer:
         config, state, corpora = self._config, self._state, self._corpora
         self._progress.line(state)
         started, rate = time.monotonic(), state.learning_rate
-        found = validation.validate(
-            self._model, corpora.dev, corpora.vocabularies, config, self._precision, self._group
-        )
+        with memory.explained(
+            f"in {self._group.name}, in the validation after step {state.step}",
+            "lower --bleu-beam, or leave BLEU out with --bleu-pairs 0",
+        ):
+            found = validation.validate(
+                self._model,
+                corpora.dev,
+                corpora.vocabularies,
+                config,
+                self._precision,
+                self._group,
+            )
         best = state.validate(found.loss, found.bleu, config)
         self._progress.validated(state, found, rate, time.monotonic() - started)
         self._save(best)
 
-    def _save(self, best: bool) -> None:
+    def _minutes_are_over(self) -> bool:
+        """True, in process 0, if the clock asks for a checkpoint. The others write none, so that
+        they need not know."""
+        waited = time.monotonic() - self._saved_at
+        return self._group.rank == 0 and 0 < self._config.checkpoint_minutes * 60 <= waited
+
+    def _save(self, best: bool, timed: bool = False) -> None:
         if self._group.rank == 0:
             self._progress.checkpoint(self._state)
             checkpoints.save(
@@ -193,7 +244,9 @@ class Trainer:
                 self._identity,
                 best=best,
                 keep=self._config.keep,
+                timed=timed,
             )
+        self._saved_at = time.monotonic()
 
     def _fail(self, step: Step, norm: float, loss: float) -> None:
         """Ends the run: the loss or the gradient is not a number."""

@@ -1,7 +1,12 @@
 """Checkpoints: whole or absent, same run same bytes, refused where they do not fit."""
 
+import json
+import os
+import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +32,7 @@ def pieces(last: str = "c") -> vocabulary.Vocabularies:
 
 
 IDENTITY = Identity("run 1", pieces().hash, SIZES)
+FILES = (checkpoints.MODEL, checkpoints.OPTIMISER, checkpoints.STATE)
 
 
 class Run:
@@ -45,9 +51,12 @@ class Run:
         self.optimiser.step(1e-2, Group(torch.device("cpu")))
         self.state.consume(Position(0, 0, self.state.step + 1), 1.0, 1)
 
-    def save(self, directory: str, best: bool = False, keep: int = 2) -> None:
+    def save(self, directory: str, best: bool = False, keep: int = 2, timed: bool = False) -> None:
         checkpoints.save(
-            directory, self.model, self.optimiser, self.state, IDENTITY, best=best, keep=keep
+            *(directory, self.model, self.optimiser, self.state, IDENTITY),
+            best=best,
+            keep=keep,
+            timed=timed,
         )
 
 
@@ -69,7 +78,9 @@ def test_a_resumed_run_goes_on_exactly(directory: str) -> None:
         first.step()
     first.save(directory)
     second = Run(seed=2)
-    state = checkpoints.resume(directory, second.model, second.optimiser, IDENTITY)
+    name = checkpoints.latest(directory)
+    assert name is not None
+    state = checkpoints.resume(directory, name, second.model, second.optimiser, IDENTITY)
     assert state == first.state
     second.state = state
     for run in (first, second):
@@ -79,8 +90,7 @@ def test_a_resumed_run_goes_on_exactly(directory: str) -> None:
 
 
 def test_a_new_directory_has_nothing_to_resume(directory: str) -> None:
-    run = Run()
-    assert checkpoints.resume(directory, run.model, run.optimiser, IDENTITY) is None
+    assert checkpoints.latest(directory) is None
     with pytest.raises(RarewordError, match="has no best checkpoint"):
         load_model(directory)
 
@@ -108,6 +118,84 @@ def test_the_last_ones_and_the_best_are_kept(directory: str) -> None:
     assert steps(directory) == ["step-00000005", "step-00000006"]
 
 
+def test_a_checkpoint_of_the_clock_lasts_until_the_next(directory: str) -> None:
+    run = Run()
+    for number in range(1, 7):
+        run.step()
+        run.save(directory, best=number == 2, keep=1, timed=number in (3, 4, 6))
+        found = checkpoints.latest(directory)
+        assert found is not None
+        assert checkpoints.resume(directory, found, run.model, run.optimiser, IDENTITY) == run.state
+        if number == 4:
+            assert steps(directory) == ["step-00000002", "step-00000004-timed"]
+    assert steps(directory) == ["step-00000002", "step-00000005", "step-00000006-timed"]
+
+
+class CrashError(BaseException):
+    """As sudden as a process's death: nothing of ours catches it."""
+
+
+def test_a_crash_before_any_change_of_a_file_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every write, rename and removal of a save is made the last thing that happens."""
+    changes = 0
+
+    def dying(call: Callable[..., Any], at: int) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            nonlocal changes
+            changes += 1
+            if changes >= at:  # what cleans up on the way out changes nothing either
+                raise CrashError
+            return call(*arguments, **named)
+
+        return counted
+
+    def save_all(directory: str, at: int) -> bool:
+        """Three checkpoints; True if the process lived to the end."""
+        nonlocal changes
+        changes = 0
+        run = Run()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", dying(os.fsync, at))
+            patch.setattr(os, "replace", dying(os.replace, at))
+            patch.setattr(os, "remove", dying(os.remove, at))
+            patch.setattr(shutil, "rmtree", dying(shutil.rmtree, at))
+            try:
+                for number in range(3):
+                    run.step()
+                    run.save(directory, best=number == 1, keep=1, timed=number == 0)
+            except CrashError:
+                return False
+        return True
+
+    wanted = {}
+    run = Run()
+    for _ in range(3):
+        run.step()
+        wanted[run.state.step] = {name: p.clone() for name, p in run.model.named_parameters()}
+    at, alive = 1, False
+    while not alive:
+        directory = str(tmp_path / str(at))
+        alive = save_all(directory, at)
+        again = Run(seed=2)
+        found = checkpoints.latest(directory)
+        if found is not None:
+            state = checkpoints.resume(directory, found, again.model, again.optimiser, IDENTITY)
+            for name, parameter in again.model.named_parameters():
+                assert torch.equal(parameter, wanted[state.step][name])
+            again.state = state
+        while again.state.step < 3:
+            again.step()
+            again.save(directory, keep=1)
+        checkpoints.tidy(directory, keep=1)
+        whole = {f"checkpoints/{name}/{file}" for name in steps(directory) for file in FILES}
+        assert set(checkpoints.files(directory)) - {"best.json", "latest.json"} == whole
+        assert steps(directory)[-1] == "step-00000003"
+        at += 1
+    assert at > 20
+
+
 def test_remains_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     run = Run()
     torn = tmp_path / "checkpoints" / "step-00000009"
@@ -116,6 +204,7 @@ def test_remains_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     run.step()
     (tmp_path / "checkpoints" / "step-00000001").mkdir()
     (tmp_path / "checkpoints" / "step-00000001" / "state.json.tmp-1234").write_bytes(b"{")
+    (tmp_path / "latest.json.tmp-1234").write_bytes(b"{")
     run.save(str(tmp_path))
     assert steps(str(tmp_path)) == ["step-00000001"]
     assert not [name for name in storage.list_files(str(tmp_path)) if "tmp" in name]
@@ -159,7 +248,7 @@ def test_a_checkpoint_of_another_run_is_not_resumed(tmp_path: Path) -> None:
         (Identity("run 1", pieces("d").hash, SIZES), "belongs to vocabulary"),
     ):
         with pytest.raises(RarewordError, match=sentence):
-            checkpoints.resume(str(tmp_path), run.model, run.optimiser, identity)
+            checkpoints.resume(str(tmp_path), "step-00000000", run.model, run.optimiser, identity)
 
 
 def test_a_torn_checkpoint_is_a_sentence_with_the_file(tmp_path: Path) -> None:
@@ -169,3 +258,28 @@ def test_a_torn_checkpoint_is_a_sentence_with_the_file(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(RarewordError, match=r"model\.safetensors is damaged"):
         load_model(str(tmp_path))
+
+
+def test_a_checkpoint_of_another_release_is_refused(tmp_path: Path) -> None:
+    run = Run()
+    run.save(str(tmp_path))
+    url = str(tmp_path / "checkpoints" / "step-00000000" / "state.json")
+    storage.write_json(url, {**storage.read_json(url), "format": 1})
+    with pytest.raises(RarewordError, match="was written by another release; train again"):
+        checkpoints.resume(str(tmp_path), "step-00000000", run.model, run.optimiser, IDENTITY)
+
+
+def test_checkpoints_hold_no_pickle(tmp_path: Path) -> None:
+    """A pickle begins with the byte 0x80, in a zip or not; these are tensors and JSON."""
+    run = Run()
+    run.step()
+    run.save(str(tmp_path), best=True)
+    for name in checkpoints.files(str(tmp_path)):
+        data = (tmp_path / name).read_bytes()
+        if name.endswith(".json"):
+            json.loads(data)
+        else:
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            assert all(
+                {"dtype", "shape", "data_offsets"} == set(entry) for entry in header.values()
+            )

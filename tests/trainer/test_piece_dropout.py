@@ -23,6 +23,7 @@ from rareword.trainer.data import Pairs, Sentences, read_pairs, scan
 from rareword.trainer.distributed import Group
 from rareword.trainer.feed import Feed
 from rareword.trainer.piece_dropout import PieceDropout, _either
+from rareword.trainer.progress import RECORD
 from rareword.trainer.train import Corpora, Trainer
 from rareword.transforms import segmenters, segmenting
 from rareword.transforms.bpe import BpeSegmenter
@@ -205,7 +206,8 @@ class StoppedError(Exception):
 
 
 def checksums(directory: Path) -> dict[str, str]:
-    names = storage.list_files(str(directory))
+    """Of all files but the record, which holds times."""
+    names = set(storage.list_files(str(directory))) - {RECORD}
     return {name: storage.sha256(str(directory / name)) for name in names}
 
 

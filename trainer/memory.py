@@ -1,0 +1,42 @@
+"""Memory that runs out: the user learns where, and what to change.
+
+It always ends the run, in all processes. A process that skipped a batch of its own accord would
+leave the others waiting for its gradients.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from rareword.schemas.errors import RarewordError
+
+_TEXTS = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "std::bad_alloc",
+    "STATUS_ALLOC_FAILED",
+)
+
+
+def ran_out(error: BaseException) -> bool:
+    """True if the error says that there was no memory left, on a GPU or on the CPU.
+
+    Only some libraries have a class for it (torch's allocator for the CPU has none).
+    """
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in _TEXTS)
+    )
+
+
+@contextlib.contextmanager
+def explained(where: str, remedy: str) -> Iterator[None]:
+    """Turns running out of memory into a RarewordError: `where` it was, and what to do."""
+    try:
+        yield
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RarewordError(f"out of memory {where}: {remedy} ({cause})") from error
