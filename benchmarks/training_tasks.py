@@ -4,9 +4,8 @@ import contextlib
 import functools
 import io
 import json
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,19 @@ from rareword.schemas.vocabulary import SPECIALS
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.data import Batch
 from rareword.trainer.distributed import Group
+from rareword.trainer.graphs import RecordedBatches, wanted
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
+from rareword.trainer.precision import resolve
+from rareword.trainer.progress import RECORD
 
 LOG_EVERY = 10
 """Updates between two figures of speed."""
 
 
-def run_job(name: str, **options: Any) -> list[str]:
-    """`rareword NAME` in this process; the lines it printed. Raises RuntimeError if it failed."""
+def run_job(name: str, **options: Any) -> None:
+    """`rareword NAME` in this process. Raises RuntimeError with its last line if it failed."""
     words = [name]
     for option, value in options.items():
         flag = "--" + option.replace("_", "-")
@@ -42,10 +44,8 @@ def run_job(name: str, **options: Any) -> list[str]:
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = cli.main(words)
-    lines = said.getvalue().strip().split("\n")
     if code:
-        raise RuntimeError(lines[-1])
-    return lines
+        raise RuntimeError(said.getvalue().strip().rsplit("\n", 1)[-1])
 
 
 # ---- real data ----
@@ -65,13 +65,13 @@ def train(
     """
 
     def work() -> list[float]:
-        said = run_job(
+        run_job(
             "train", segmented=segmented, dev=dev, output=output, overwrite=True,
             max_steps=updates, max_epochs=1_000_000, validate_every=updates,
             checkpoint_every=updates, patience=0, halve_after=0, bleu_pairs=0, samples=0,
             log_every=LOG_EVERY, **options,
         )  # fmt: skip
-        return read_speeds(output, said)
+        return read_speeds(output)
 
     def digest(speeds: list[float]) -> dict[str, Any]:
         gpu = gpu_peak()
@@ -98,13 +98,9 @@ def train(
         yield Repeat(work, digest)
 
 
-def read_speeds(output: str, said: Sequence[str]) -> list[float]:
-    """Target tokens a second of each window, from the run's record or else its progress lines."""
-    record = Path(output, "training.jsonl")
-    if not record.exists():
-        found = (re.search(r"([\d,]+) target tokens/s", line) for line in said)
-        return [float(match[1].replace(",", "")) for match in found if match]
-    lines = map(json.loads, record.read_text("utf-8").splitlines())
+def read_speeds(output: str) -> list[float]:
+    """Target tokens a second of each window, from the run's record."""
+    lines = map(json.loads, Path(output, RECORD).read_text("utf-8").splitlines())
     return [
         line["tokens_per_second"]
         * line["target_tokens"]
@@ -168,19 +164,26 @@ def rareword_steps(
     options = TrainConfig.of(**config)
     sizes = ModelConfig(**model)
     network = EncoderDecoder(sizes).to(device)
-    optimiser = Optimiser(network, options)
     group = Group(torch.device(device))
+    resolved = resolve(precision, group)
+    recorded, _ = wanted(options.cuda_graphs, group.device)
+    optimiser = Optimiser(network, options, record=recorded)
     source_BS = _sentences(sizes.source_vocabulary, batch, source, device)
     target_BT = _sentences(sizes.target_vocabulary, batch, target, device)
     data = Batch(source_BS, torch.ones_like(source_BS, dtype=torch.bool), target_BT)
     scale = target_BT.numel() if options.loss_scale == "mean" else 1
 
+    def part(data: Batch) -> None:
+        smoothed, plain = batch_loss(network, data, resolved, options.label_smoothing)
+        (smoothed / scale).backward()
+        optimiser.figures.add_(torch.stack([smoothed.detach(), plain]))
+
+    take = RecordedBatches(part, group.device) if recorded else part
+
     def steps(number: int) -> None:
         for _ in range(number):
             optimiser.zero()
-            smoothed, plain = batch_loss(network, data, precision, options.label_smoothing)
-            (smoothed / scale).backward()
-            optimiser.figures.copy_(torch.stack([smoothed.detach(), plain]))
+            take(data)
             optimiser.step(options.initial_rate, group)
 
     yield from _timed(device, steps, updates, warm, network)

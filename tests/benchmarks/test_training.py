@@ -108,13 +108,11 @@ def test_the_speed_of_a_run_is_that_of_all_its_windows_but_the_first() -> None:
     assert (row["speed"], row["peak"]) == (sorted(row["runs"])[1], 5)
 
 
-def test_speeds_come_from_the_record_if_there_is_one(tmp_path: Path) -> None:
-    said = ["train: 60 pairs", "train: step 10, epoch 1: loss 3.9, 1,904 target tokens/s, rate 1"]
-    assert training_tasks.read_speeds(str(tmp_path), said) == [1904.0]
+def test_the_speed_of_a_window_is_that_of_its_target_tokens(tmp_path: Path) -> None:
     line = {"kind": "train", "tokens_per_second": 300.0, "target_tokens": 4, "source_tokens": 8}
-    lines = [line, {"kind": "end"}]
+    lines = [line, {"kind": "validation"}, {"kind": "end"}]
     (tmp_path / "training.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    assert training_tasks.read_speeds(str(tmp_path), said) == [100.0]
+    assert training_tasks.read_speeds(str(tmp_path)) == [100.0]
 
 
 def test_the_plain_loop_is_the_papers_model() -> None:
