@@ -11,7 +11,7 @@ CHECKED := $(CODE) tests examples benchmarks setup.py
 # Without cached bytecode every process that imports torch spends ten seconds on compiling it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test lint types format reference bench clean
+.PHONY: venv demo test lint types format reference bench bench-training clean
 
 venv: $(INSTALLED)
 
@@ -53,6 +53,11 @@ reference: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/segmentation.py all --text "$(TEXT)" --json build/bench.json
 
+# Training beside JoeyNMT: make bench-training SOURCE=train.en TARGET=train.de DEV_SOURCE=... DEV_TARGET=...
+bench-training: $(INSTALLED)
+	$(BIN)/python benchmarks/training.py --source "$(SOURCE)" --target "$(TARGET)" \
+		--dev-source "$(DEV_SOURCE)" --dev-target "$(DEV_TARGET)" --json build/bench-training.json
+
 clean:
-	rm -rf build dist $(VENV) benchmarks/.peers *.egg-info transforms/*.so
+	rm -rf build dist $(VENV) benchmarks/.peers benchmarks/.peers-training *.egg-info transforms/*.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import datetime
 import functools
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
@@ -26,7 +28,7 @@ ONE_THREAD = {
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A row of a table: a task of ours.py, or of peers.py with `peer`."""
+    """A row of a table: a task of ours.py, of peers.py with `peer`, or of another script."""
 
     name: str
     task: str
@@ -37,6 +39,9 @@ class Contestant:
     same: str = ""
     """The key of the digest that must be equal to the base's; "" if the work is not identical."""
     peer: bool = False
+    """Runs in the peers' environment, and may fail."""
+    script: str = ""
+    """The file in this folder that serves the task, if it is neither of the two."""
 
 
 class Process:
@@ -44,12 +49,13 @@ class Process:
 
     def __init__(self, contestant: Contestant, python: Path | None) -> None:
         environment = {**os.environ, **ONE_THREAD}
-        command = [sys.executable, str(HERE / "ours.py"), contestant.task]
+        script = contestant.script or ("peers.py" if contestant.peer else "ours.py")
+        command = [sys.executable, str(HERE / script), contestant.task]
         if contestant.peer:
             if python is None:
                 raise RuntimeError("left out by --no-peers")
             environment.pop("PYTHONPATH", None)
-            command = [str(python), str(HERE / "peers.py"), contestant.task]
+            command[0] = str(python)
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (see close)
         self._process = subprocess.Popen(
             command,
@@ -144,12 +150,32 @@ def _row(one: Contestant, repeats: Sequence[Mapping[str, Any]], error: str | Non
     }
 
 
-def prepare_peers(directory: Path) -> tuple[Path, dict[str, str]]:
-    """Installs the pins of peers.txt with uv, in their order, unless they are there.
+def read_pins(name: str) -> list[str]:
+    """The pins of a file in this folder."""
+    return [line for line in (HERE / name).read_text("utf-8").splitlines() if "==" in line]
+
+
+def describe_machine(load: float) -> dict[str, Any]:
+    """The machine and its load, of which `load` is what it was at the start."""
+    model = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
+        models = [line.split(":")[1].strip() for line in stream if line.startswith("model name")]
+        model = models[0] if models else model
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+    }
+
+
+def prepare_peers(directory: Path, name: str = "peers.txt") -> tuple[Path, dict[str, str]]:
+    """Installs a file's pins with uv, in their order, unless they are there.
 
     Returns the environment's Python, and for each pin that could not be installed the reason.
     """
-    pins = [line for line in (HERE / "peers.txt").read_text("utf-8").splitlines() if "==" in line]
+    pins = read_pins(name)
     wanted = [sys.version, *pins]
     python, stamp = directory / "bin" / "python", directory / "installed.json"
     with contextlib.suppress(OSError, ValueError):

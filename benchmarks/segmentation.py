@@ -14,7 +14,6 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import datetime
 import os
 import platform
 import shutil
@@ -24,7 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contestants import HERE, Contestant, Row, compete, prepare_peers
+from contestants import (
+    HERE,
+    Contestant,
+    Row,
+    compete,
+    describe_machine,
+    prepare_peers,
+    read_pins,
+)
 from report import differing, show
 from texts import Text, cut_text, rest_of, write_corpus
 
@@ -407,24 +414,17 @@ def describe_run(
     if name == "kinds":
         versions |= manifest.versions("sentencepiece", "morfessor", "pyphen")
     if bench.python is not None:
-        pins = [line for line in (HERE / "peers.txt").read_text().split("\n") if "==" in line]
         tools = ("cython", "pyarrow", "pybind11", "setuptools", "wheel")
         versions |= {
             name: version
-            for name, version in (pin.split("==") for pin in pins if pin not in missing)
+            for name, version in (
+                pin.split("==") for pin in read_pins("peers.txt") if pin not in missing
+            )
             if name not in tools
         }
-    model = platform.processor()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
-        models = [line.split(":")[1].strip() for line in stream if line.startswith("model name")]
-        model = models[0] if models else model
     options = bench.options
     return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
-        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        **describe_machine(load),
         "versions": versions,
         "missing": dict(missing),
         "text": Path(options.text).name,
