@@ -15,8 +15,11 @@ from rareword.trainer.data import Batch
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.precision import Precision
 
-LOGITS = 2**25
-"""Logits that exist at one time: 128 MB in float32, of which two or three copies are made."""
+LOGITS = {"cpu": 2**22, "cuda": 2**28}
+"""Logits that exist at one time: as many as the caches of a CPU and the memory of a GPU like."""
+
+LEAST_ROWS = 256
+"""Tokens taken together at least, since the matrix's gradient is added to once for each such lot."""
 
 ROWS = 128
 """Tokens are filled up to a multiple of it where that saves memory; see `batch_loss`."""
@@ -42,7 +45,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             d_features_NE = torch.empty_like(features_NE)
             d_matrix_VE = torch.zeros_like(matrix_VE, dtype=exact)
             d_bias_V = torch.zeros_like(bias_V, dtype=exact)
-        size = max(64, LOGITS // len(matrix_VE))
+        size = max(LEAST_ROWS, LOGITS[features_NE.device.type] // len(matrix_VE))
         for start in range(0, len(targets_N), size):
             rows = slice(start, start + size)
             logits_NV = features_NE[rows] @ matrix_VE.t()

@@ -78,6 +78,7 @@ class _Scan(torch.autograd.Function):
         resets_TBH = new(steps if second_HxH is not None else 0, batch, size)
         for t in range(steps):
             hiddens_TBH[t] = hidden_BH
+            hidden_BH = hiddens_TBH[t]
             torch.matmul(hidden_BH, first_PxH.t(), out=products_TBP[t])
             query_BH, products = products_TBP[t].split((size, len(first_PxH) - size), 1)
             energies_BS = kernels.energies(keys_BSH, query_BH, energy_H)

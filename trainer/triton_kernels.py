@@ -344,6 +344,7 @@ def groundhog_back_gates(
 
 def _rows(hidden: Tensor) -> tuple[int, int, tuple[int, int], int]:
     """Rows, their size, the grid of programs, and the block of a program."""
+    assert hidden.is_contiguous()
     size = hidden.shape[-1]
     rows, block = hidden.shape[:-1].numel(), min(_BLOCK, triton.next_power_of_2(size))
     return rows, size, (rows, triton.cdiv(size, block)), block

@@ -15,7 +15,8 @@ def test_loss_and_gradients_equal_torch(
     monkeypatch: pytest.MonkeyPatch, smoothing: float, padded: bool
 ) -> None:
     """In chunks, with targets that are padding, and with a vocabulary padded to more rows."""
-    monkeypatch.setattr(loss, "LOGITS", 1)  # the least rows at a time: several chunks
+    monkeypatch.setattr(loss, "LOGITS", {"cpu": 1})
+    monkeypatch.setattr(loss, "LEAST_ROWS", 64)  # several chunks, the last one short
     torch.manual_seed(1)
     targets_N = torch.randint(PAD + 1, 9, (150,))
     targets_N[::7] = PAD
