@@ -19,7 +19,7 @@ LOGITS = {"cpu": 2**22, "cuda": 2**28}
 """Logits that exist at one time: as many as the caches of a CPU and the memory of a GPU like."""
 
 LEAST_ROWS = 256
-"""Tokens taken together at least, since the matrix's gradient is added to once for each such lot."""
+"""Tokens taken together at least: the gradient of the matrix is added to once for each such lot."""
 
 ROWS = 128
 """Tokens are filled up to a multiple of it where that saves memory; see `batch_loss`."""
