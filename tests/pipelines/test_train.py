@@ -112,12 +112,12 @@ def test_a_dry_run_writes_nothing(data: dict[str, str], tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def check_close(found: Path, wanted: Path) -> None:
+def check_close(found: Path, wanted: Path, step: int = 12) -> None:
     """Two runs of the same plan that differ in rounding only."""
     one, two = (json.loads((path / "history.json").read_text()) for path in (found, wanted))
     for left, right in zip(one, two, strict=True):
         assert left == pytest.approx(right, rel=1e-5)
-    checkpoint = Path("checkpoints", "step-00000012")
+    checkpoint = Path("checkpoints", f"step-{step:08d}")
     for name in ("model.safetensors", "optimiser.safetensors"):
         tensors, others = (load_file(path / checkpoint / name) for path in (found, wanted))
         assert set(tensors) == set(others)
@@ -128,22 +128,28 @@ def check_close(found: Path, wanted: Path) -> None:
 def test_two_processes_under_torchrun_give_what_one_gives(
     data: dict[str, str], tmp_path: Path
 ) -> None:
-    """Without dropout. The single pair of a batch leaves the second process without a share."""
+    """Without dropout, for 50 updates: each one's loss. A batch of a single pair leaves the second
+    process without a share."""
+    values = {"max_steps": 50, "validate_every": 20}
     call = [
         *command("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *("-m", "rareword.pipelines.train", *arguments(data, tmp_path / "two")),
+        *("-m", "rareword.pipelines.train", *arguments(data, tmp_path / "two", **values)),
     ]
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "2 x cpu" in done.stderr
-    assert done.stderr.count("ended at step 12") == 1
-    assert cli.main(["train", *arguments(data, tmp_path / "one")]) == 0
-    check_close(tmp_path / "two", tmp_path / "one")
-    for left, right in zip(recorded(tmp_path / "two"), recorded(tmp_path / "one"), strict=True):
+    assert done.stderr.count("ended at step 50") == 1
+    assert cli.main(["train", *arguments(data, tmp_path / "one", **values)]) == 0
+    check_close(tmp_path / "two", tmp_path / "one", 50)
+    both = [recorded(tmp_path / name) for name in ("two", "one")]
+    losses = [[line["loss"] for line in lines if line["kind"] == "train"] for lines in both]
+    assert len(losses[0]) == 50
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for left, right in zip(*both, strict=True):
         for name in ("kind", "reason", "samples"):
             assert left.pop(name, None) == right.pop(name, None)
         assert left == pytest.approx(right, rel=1e-4)
-    assert manifest.read(str(tmp_path / "two"), "train", "--model").figures["steps"] == 12
+    assert manifest.read(str(tmp_path / "two"), "train", "--model").figures["steps"] == 50
 
 
 def kill_at(call: list[str], words: str) -> None:

@@ -85,3 +85,21 @@ def test_figures_travel_with_the_gradients() -> None:
     optimiser.zero()
     optimiser.figures.copy_(torch.tensor([2.0, 3.0]))
     assert optimiser.step(1e-3, ALONE) == (0.0, [2.0, 3.0])
+
+
+def test_gradients_stay_in_the_one_buffer() -> None:
+    """And parameters in rows of their own: no step copies what lies elsewhere first."""
+    net = model()
+    optimiser = Optimiser(net, TrainConfig(freeze=()))
+    saved = None
+    for seed in range(3):
+        optimiser.zero()
+        backward(net, seed)
+        optimiser.step(1e-3, ALONE)
+        saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+        optimiser.load(saved)
+    places = [parameter.grad.data_ptr() for parameter in net.parameters()]
+    sizes = [parameter.numel() * 4 for parameter in net.parameters()]
+    starts = [places[0] + sum(sizes[:number]) for number in range(len(sizes))]
+    assert places == starts
+    assert all(parameter.is_contiguous() for parameter in net.parameters())

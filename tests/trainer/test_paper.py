@@ -16,7 +16,7 @@ from rareword.trainer.distributed import Group
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
-from rareword.trainer.precision import FLOAT32
+from rareword.trainer.precision import FLOAT32, Precision
 
 Array = NDArray[np.float64]
 SOURCES = [[3, 4, 5, 6, EOS], [5, 3, EOS], [EOS]]
@@ -224,3 +224,24 @@ def test_the_number_of_parameters_is_the_papers() -> None:
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     assert sizes[1] - sizes[0] == 3 * 620 + 1
     assert sizes[0] - 10 * 1861 == pytest.approx(28.5e6, rel=0.01)
+
+
+def test_the_norm_of_a_large_sum_does_not_overflow() -> None:
+    """The summed loss of many tokens, in bf16: the norm is float32's, far above 1 and finite."""
+    torch.manual_seed(1)
+    model = EncoderDecoder(
+        model_config(
+            TrainConfig.of("paper", embedding=32, hidden=64, encoder_hidden=32), 50, 50, True
+        )
+    )
+    generator = np.random.default_rng(2)
+    sides = [[[*generator.integers(3, 50, 40).tolist(), EOS] for _ in range(300)] for _ in range(2)]
+    norms = []
+    for precision in (FLOAT32, Precision("bf16", torch.bfloat16, 8)):
+        optimiser = Optimiser(model, TrainConfig.of("paper"))
+        optimiser.zero()
+        (batch_loss(model, batch(*sides), precision)[0] * 1e4).backward()
+        norm, _ = optimiser.step(0.0, Group(torch.device("cpu")))
+        norms.append(norm)
+    assert norms[0] > float(np.finfo(np.float16).max)
+    assert norms[1] == pytest.approx(norms[0], rel=0.02)

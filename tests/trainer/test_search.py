@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0) -> EncoderDecoder:
+def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0, **form: Any) -> EncoderDecoder:
     """A small untrained model whose distributions are far from uniform."""
     torch.manual_seed(seed)
     model = EncoderDecoder(
@@ -35,6 +36,7 @@ def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0) -> EncoderD
             hidden=12,
             encoder_hidden=6,
             tied="none",
+            **form,
         )
     )
     with torch.no_grad():
@@ -132,17 +134,23 @@ def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(penalty: floa
         assert [h.score for h in found] == pytest.approx([s for s, _ in expected[:5]], abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "form", [{}, {"gru": "groundhog", "encoder_layers": 2, "decoder_layers": 2}], ids=str
+)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_sentence_gives_the_same_output_in_every_batch(beam: int) -> None:
-    model, sources = random_model(40, seed=5), random_sources(60, 40)
-    results = [
-        beam_search(model, sources, SearchOptions(beam=beam, batch_tokens=tokens), CPU)
-        for tokens in (1, 37, 100_000)
-    ]
+def test_a_sentence_gives_the_same_output_in_every_batch(beam: int, form: dict[str, Any]) -> None:
+    """Alone, in batches of a few and with 79 others: its translations and its forced score."""
+    model, sources = random_model(40, seed=5, **form), random_sources(80, 40)
+    choices = [SearchOptions(beam=beam, batch_tokens=tokens) for tokens in (1, 37, 100_000)]
+    results = [beam_search(model, sources, options, CPU) for options in choices]
+    targets = random_sources(80, 40, seed=4)
+    scores = [score(model, sources, targets, options, CPU) for options in choices]
     for one, *others in zip(*results, strict=True):
         for other in others:
             assert [h.ids for h in other] == [h.ids for h in one]
             assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-5)
+    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
+    assert scores[2] == pytest.approx(scores[0], abs=1e-5)
 
 
 def test_one_output_per_input_in_the_order_of_the_inputs() -> None:
