@@ -1,4 +1,4 @@
-"""`rareword decode`: translates a segmented corpus with a trained model by beam search.
+"""`rareword decode`: translates a segmented corpus with one model or several, by beam search.
 
     segmented shard k -> batches of rows -> RunInference(beam search) -> by shard -> shard k
 
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from rareword.pipelines import job
 from rareword.pipelines.job import Job
+from rareword.pipelines.train_ensemble import ENSEMBLE
 from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
 from rareword.schemas import storage
@@ -27,7 +28,23 @@ class DecodeOptions(JobOptions):
     segmented: str = option(
         help="directory that `segment` wrote; its source side is translated", shapes_result=False
     )
-    model: str = option(help="directory that `train` wrote", shapes_result=False)
+    model: tuple[str, ...] = option(
+        help="directories that `train` wrote, of which several make an ensemble, or one that "
+        "`train-ensemble` wrote",
+        shapes_result=False,
+    )
+    members: Literal["all", "best"] = option(
+        "all",
+        help="models of a directory that `train-ensemble` wrote to use: all together, or the one "
+        "that is best on the development data",
+        shapes_result=False,  # the models themselves are in the plan
+    )
+    ensemble_mean: Literal["log", "probability"] = option(
+        "log",
+        help="what an ensemble takes the mean of: its models' log-probabilities (the paper) or "
+        "their probabilities",
+        shapes_result=False,  # in the plan if there are several models
+    )
     checkpoint: Literal["best", "latest"] = option(
         "best", help="checkpoint to use: best on the development data, or the latest"
     )
@@ -73,35 +90,57 @@ _SEARCH = (
 
 
 def plan(options: DecodeOptions) -> Plan:
-    """Checks that data and model are finished and belong together."""
+    """Checks that data and models are finished and belong together."""
     if options.n_best > options.beam:
         raise RarewordError(
             f"--n-best: {options.n_best} is more than --beam {options.beam}; raise the beam"
         )
     segmented = manifests.read(options.segmented, "segment", "--segmented")
-    model = manifests.read(options.model, "train", "--model")
     data_hash = vocabularies.read_both(options.segmented).hash
-    model_hash = vocabularies.read_both(options.model).hash
+    directories = models(options)
+    inputs, shaping = {"segmented": segmented.content}, typed_options.shaping(options)
+    for number, directory in enumerate(directories, 1):
+        name = "model" if len(directories) == 1 else f"model {number}"
+        inputs[name] = manifests.read(directory, "train", "--model").content
+        _check_model(directory, options, data_hash)
+    if len(directories) > 1:
+        shaping["ensemble_mean"] = options.ensemble_mean
+    for url in segmented.urls:
+        open_parquet(url, SEGMENTED).close()
+    return Plan("decode", shaping, inputs)
+
+
+def models(options: DecodeOptions) -> list[str]:
+    """The directories of the models that translate, those of an ensemble one by one."""
+    found = []
+    for directory in options.model:
+        manifest = manifests.read(directory, ("train", "train-ensemble"), "--model")
+        if manifest.job == "train":
+            found.append(directory)
+            continue
+        ensemble = storage.read_json(storage.join(directory, ENSEMBLE))
+        every = [member["name"] for member in ensemble["members"]]
+        names = every if options.members == "all" else [ensemble["best"]]
+        found += [storage.join(directory, name) for name in names]
+    return found
+
+
+def _check_model(model: str, options: DecodeOptions, data_hash: str) -> None:
+    """Raises RarewordError unless the model has the data's vocabulary and the checkpoint."""
+    model_hash = vocabularies.read_both(model).hash
     if data_hash != model_hash:
         raise RarewordError(
             f"--segmented: {options.segmented} has vocabulary {data_hash[:12]}, but --model: "
-            f"{options.model} was trained with vocabulary {model_hash[:12]}; segment the data with "
+            f"{model} was trained with vocabulary {model_hash[:12]}; segment the data with "
             "the segmenter and the vocabulary of the training data"
         )
     pointer = f"{options.checkpoint}.json"
-    if not storage.exists(storage.join(options.model, pointer)):
+    if not storage.exists(storage.join(model, pointer)):
         other = "latest" if options.checkpoint == "best" else "best"
         raise RarewordError(
-            f"--checkpoint: {options.model} has no {options.checkpoint} checkpoint (no {pointer}); "
+            f"--checkpoint: {model} has no {options.checkpoint} checkpoint (no {pointer}); "
             f"try --checkpoint {other}"
         )
-    for url in segmented.urls:
-        open_parquet(url, SEGMENTED).close()
-    return Plan(
-        "decode",
-        typed_options.shaping(options),
-        {"segmented": segmented.content, "model": model.content},
-    )
 
 
 def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
@@ -120,7 +159,8 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         "vocabulary": vocabularies.read_both(options.segmented).hash,
     }
     handler = TranslatorHandler(
-        model=options.model,
+        models=models(options),
+        mean=options.ensemble_mean,
         checkpoint=options.checkpoint,
         vocabulary_hash=rules["vocabulary"],
         text_rules=rules["text"],
@@ -178,7 +218,7 @@ class _Finish:
 
 JOB = Job(
     "decode",
-    "Translates a segmented corpus with a trained model by beam search.",
+    "Translates a segmented corpus with a trained model, or an ensemble, by beam search.",
     DecodeOptions,
     plan,
     job.beam_work(build),

@@ -26,6 +26,7 @@ SECTIONS = (
     "learn_segmenter",
     "segment",
     "train",
+    "train_ensemble",
     "decode",
     "evaluate",
 )
@@ -135,6 +136,8 @@ class _System:
     directory: str
     """Where its stages lie below the run directory; empty for the one asked for."""
     sections: Mapping[str, Mapping[str, Any]]
+    ensemble: bool
+    """True if there is a section `train_ensemble`, which may be empty."""
 
     def at(self, name: str) -> str:
         """Stage name of one of its own directories."""
@@ -195,7 +198,9 @@ class _Builder:
     def _systems(self) -> Iterator[_System]:
         """The system asked for, then the baselines."""
         name = self.config["segmenter"]
-        yield _System(str(name), self._segmenter(name, "segmenter"), "", self.sections)
+        ensemble = ENSEMBLE_SECTION in self.config
+        segmenter = self._segmenter(name, "segmenter")
+        yield _System(str(name), segmenter, "", self.sections, ensemble)
         baselines = self.config.get("baselines") or {}
         if isinstance(baselines, list):
             baselines = dict.fromkeys(map(str, baselines))
@@ -224,6 +229,7 @@ class _Builder:
                 segmenter,
                 f"baselines/{baseline}",
                 {key: {**inherited[key], **sections[key]} for key in SECTIONS},
+                ensemble or ENSEMBLE_SECTION in given,
             )
 
     def _segmenter(self, name: Any, key: str) -> Segmenter:
@@ -328,12 +334,16 @@ class _Builder:
                 {"corpus": f"corpus/{split}", "segmenter": at("segmenter")},
                 sections["segment"],
             )
-        self._add(
-            at("model"),
-            "train",
-            {"segmented": at("segmented/train"), "dev": at("segmented/dev")},
-            sections["train"],
-        )
+        data = {"segmented": at("segmented/train"), "dev": at("segmented/dev")}
+        trained = sections["train"]
+        if system.ensemble:
+            # Errors in these keys belong to their own section.
+            paths = dict.fromkeys((*data, "output"), "")
+            from_mapping(load_job("train").options, {**trained, **paths}, f"{self.where}: train")
+            keys = {**trained, **sections[ENSEMBLE_SECTION]}
+            self._add(at("model"), "train-ensemble", data, keys)
+        else:
+            self._add(at("model"), "train", data, trained)
         self._add(
             at("translations/test"),
             "decode",
@@ -362,7 +372,17 @@ class _Builder:
         )
 
 
-_OF_A_SYSTEM = ("learn_merges", "learn_segmenter", "segment", "train", "decode")
+ENSEMBLE_SECTION = "train_ensemble"
+"""The section that makes an ensemble of the model; it has the keys that `train` lacks."""
+
+_OF_A_SYSTEM = (
+    "learn_merges",
+    "learn_segmenter",
+    "segment",
+    "train",
+    ENSEMBLE_SECTION,
+    "decode",
+)
 """Sections that a baseline may set for itself."""
 
 
@@ -373,8 +393,13 @@ def load_job(name: str) -> Job[Any]:
 
 
 def _keys(section: str) -> list[str]:
-    """The keys that a job's section may have: its options, less those of every job."""
+    """The keys that a job's section may have: its options, less those of every job.
+
+    Those of an ensemble's trainings stand in `train`.
+    """
     common = {field.name for field in fields(JobOptions)}
+    if section == ENSEMBLE_SECTION:
+        common = {field.name for field in fields(load_job("train").options)}
     return [f.name for f in fields(load_job(section).options) if f.name not in common]
 
 

@@ -16,15 +16,15 @@ from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
 
 if TYPE_CHECKING:
-    from rareword.trainer.model import EncoderDecoder
-    from rareword.trainer.search import SearchOptions
+    from rareword.trainer.search import Searchable, SearchOptions
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
     """What a worker process holds."""
 
-    model: "EncoderDecoder"
+    model: "Searchable"
+    """One model, or several as an ensemble."""
     device: str
     search: "SearchOptions"
     vocabulary: Vocabulary
@@ -41,7 +41,8 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
     def __init__(
         self,
         *,
-        model: str,
+        models: Sequence[str],
+        mean: Literal["log", "probability"],
         checkpoint: Literal["best", "latest"],
         vocabulary_hash: str,
         text_rules: Mapping[str, Any],
@@ -49,17 +50,19 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         device: str,
         threads: int,
     ) -> None:
-        """model: a finished `train` directory. search: fields of trainer.search.SearchOptions."""
+        """models: finished `train` directories, of which several make an ensemble with the given
+        mean. search: fields of trainer.search.SearchOptions."""
         # An element is a table of rows already; search makes its own batches of it.
         super().__init__(min_batch_size=1, max_batch_size=1)
-        self._model = model
+        self._models = tuple(models)
+        self._mean: Literal["log", "probability"] = mean
         self._checkpoint: Literal["best", "latest"] = checkpoint
         self._vocabulary_hash = vocabulary_hash
         self._text_rules, self._search = dict(text_rules), dict(search)
         self._device, self._threads = device, threads
 
     def load_model(self) -> Loaded:
-        from rareword.trainer import checkpoints  # before torch: it settles OpenMP's threads
+        from rareword.trainer import checkpoints, ensemble  # before torch: OpenMP's threads
         from rareword.trainer.search import SearchOptions
 
         import torch  # isort: skip
@@ -71,10 +74,11 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
             device = "cuda" if has_cuda else "cpu"
         if device == "cuda" and not has_cuda:
             raise RarewordError("--device: a worker has no CUDA device; use auto or cpu")
-        loaded = checkpoints.load_model(self._model, self._checkpoint)
-        loaded.check_vocabulary(self._vocabulary_hash, "the segmented data")
-        vocabulary = vocabularies.read_both(self._model).target
-        return Loaded(loaded.model.to(device), device, SearchOptions(**self._search), vocabulary)
+        loaded = [checkpoints.load_model(model, self._checkpoint) for model in self._models]
+        model = ensemble.together(loaded, device, self._mean)
+        loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
+        vocabulary = vocabularies.read_both(self._models[0]).target
+        return Loaded(model, device, SearchOptions(**self._search), vocabulary)
 
     def run_inference(
         self,

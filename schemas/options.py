@@ -6,7 +6,7 @@
         shards: int = option(8, help="output shards", at_least=1)
 
 A field without a default is required. Field names become `--kebab-case` flags. Supported types:
-str, int, float, bool, tuple[str, ...], Literal[...] and `X | None` of these. A class may have a
+str, int, float, bool, tuple[X, ...] of these, Literal[...] and `X | None`. A class may have a
 field `preset` and `PRESETS`: values that stand for the fields' own defaults if it is chosen.
 """
 
@@ -143,13 +143,18 @@ def _add_argument(
         flag(field.name),
         action="extend" if shape.many else "store",
         type=shape.kind,
-        nargs="+" if shape.many else None,
+        nargs=_arguments(field) if shape.many else None,
         choices=shape.choices,
         required=field.default is dataclasses.MISSING,
         default=argparse.SUPPRESS,
         metavar=None if shape.choices else shape.kind.__name__.upper(),
         help=text,
     )
+
+
+def _arguments(field: "dataclasses.Field[Any]") -> str:
+    """How many words an option of many takes: none, too, where that is not the default."""
+    return "*" if isinstance(field.default, tuple) and field.default else "+"
 
 
 def default_text(cls: type, field: "dataclasses.Field[Any]") -> str:
@@ -167,6 +172,8 @@ def default_text(cls: type, field: "dataclasses.Field[Any]") -> str:
 
 def value_text(value: Any) -> str:
     """An option's value for people."""
+    if isinstance(value, tuple):
+        return " ".join(map(value_text, value))
     return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
 
 
@@ -309,14 +316,15 @@ def checked(options: T, label: Any) -> T:
             field.metadata.get("at_least"),
             field.metadata.get("at_most"),
         )
-        if value is None or isinstance(value, (str, bool, tuple)):
-            continue
-        if math.isnan(value):  # it would pass both comparisons below
-            raise RarewordError(f"{label(field.name)}: {value} is not a number")
-        if low is not None and value < low:
-            raise RarewordError(f"{label(field.name)}: {value} is below {low}")
-        if high is not None and value > high:
-            raise RarewordError(f"{label(field.name)}: {value} is above {high}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is None or isinstance(number, (str, bool)):
+                continue
+            if math.isnan(number):  # it would pass both comparisons below
+                raise RarewordError(f"{label(field.name)}: {number} is not a number")
+            if low is not None and number < low:
+                raise RarewordError(f"{label(field.name)}: {number} is below {low}")
+            if high is not None and number > high:
+                raise RarewordError(f"{label(field.name)}: {number} is above {high}")
     return options
 
 

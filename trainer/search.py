@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,31 @@ from torch import Tensor
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
-from rareword.trainer.model import EncoderDecoder, Memory, State
 
-FieldsT = TypeVar("FieldsT", Memory, State)
 Ids = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.float32]
+
+
+class Steps(Protocol):
+    """What search asks of a network: `trainer.model.Network`, or an ensemble of them.
+
+    Memory and state belong to the network: tuples, named or not and nested or not, of tensors
+    whose first dimension is the rows R.
+    """
+
+    def encode(self, source_BS: Tensor, mask_BS: Tensor, /) -> Any: ...
+
+    def start(self, memory: Any, /) -> Any: ...
+
+    def step(
+        self, state: Any, previous_R: Tensor | None, memory: Any, /
+    ) -> tuple[Tensor, Any, Tensor]: ...
+
+
+class Searchable(Protocol):
+    """A model: `trainer.model.EncoderDecoder`, or an ensemble."""
+
+    def network(self) -> Steps: ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
 
 
 def beam_search(
-    model: EncoderDecoder,
+    model: Searchable,
     sources: Sequence[Ids],
     options: SearchOptions,
     device: torch.device | str,
@@ -117,7 +137,7 @@ def beam_search(
 
 
 def _search_in_memory(
-    model: EncoderDecoder,
+    model: Searchable,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
@@ -163,7 +183,7 @@ class _Alive(NamedTuple):
 
 @torch.inference_mode()
 def _search(
-    model: EncoderDecoder,
+    model: Searchable,
     sources: list[Ids],
     options: SearchOptions,
     device: torch.device | str,
@@ -199,10 +219,11 @@ def _search(
                 survivors += going
         if not survivors:
             break
-        rows, survived = [row for row, _ in survivors], [item for _, item in survivors]
-        state = _take(state, rows)
+        rows_R = torch.tensor([row for row, _ in survivors], device=device)
+        survived = [item for _, item in survivors]
+        state = _take(state, rows_R)
         if [item.sentence for item in survived] != [item.sentence for item in alive]:
-            memory = _take(memory, rows)
+            memory = _take(memory, rows_R)
         alive = survived
         previous_R = torch.tensor([item.last.id for item in alive if item.last], device=device)
     return [
@@ -316,17 +337,19 @@ def _hypothesis(last: _Piece, score: float) -> Hypothesis:
     return Hypothesis(ids, score, np.stack(weights) if weights else None)
 
 
-def _take(fields: FieldsT, rows: list[int]) -> FieldsT:
-    """The given rows of every tensor of a named tuple."""
-    index_R = torch.tensor(rows).to(fields[0].device)
-    return type(fields)(*(field.index_select(0, index_R) for field in fields))
+def _take(fields: Any, rows_R: Tensor) -> Any:
+    """The given rows of every tensor of a tuple, of named tuples, or of tuples of them."""
+    if isinstance(fields, Tensor):
+        return fields.index_select(0, rows_R)
+    taken = (_take(field, rows_R) for field in fields)
+    return type(fields)(*taken) if hasattr(fields, "_fields") else type(fields)(taken)
 
 
 # ---- forced scoring ----
 
 
 def score(
-    model: EncoderDecoder,
+    model: Searchable,
     sources: Sequence[Ids],
     targets: Sequence[Sequence[int]],
     options: SearchOptions,
@@ -349,7 +372,7 @@ def score(
 
 @torch.inference_mode()
 def _force(
-    model: EncoderDecoder,
+    model: Searchable,
     sources: list[Ids],
     targets: list[Sequence[int]],
     device: torch.device | str,

@@ -196,9 +196,36 @@ def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path)
     assert by_name(found)["model"].segmented == "gs://b/run/segmented/train"
 
 
+def test_a_section_of_its_own_makes_the_model_an_ensemble(tmp_path: Path) -> None:
+    keys = {"clips": [1, 2], "last": 3}
+    own = {"c2-50k": {"train_ensemble": {"last": 2}}}
+    found = load(tmp_path, train_ensemble=keys, baselines={"words": {}, **own})
+    jobs = {stage.name: stage.job.name for stage in found.stages}
+    options = by_name(found)
+    for model, last in (("model", 3), ("baselines/words/model", 3), ("baselines/c2-50k/model", 2)):
+        assert jobs[model] == "train-ensemble"
+        assert options[model].clips == (1.0, 2.0)
+        assert options[model].last == last
+        assert options[model].dropout == 0.2
+        assert options[model].continue_freeze == ("source-embedding", "target-embedding")
+        decode = options[model.replace("model", "translations/test")]
+        assert decode.model == (f"out/{model}",)
+    assert by_name(load(tmp_path, "train.preset=paper", train_ensemble=None))["model"].last == 4
+    # Without the section it is one model, but for a baseline that has its own.
+    jobs = {stage.name: stage.job.name for stage in load(tmp_path, baselines=own).stages}
+    assert (jobs["model"], jobs["baselines/c2-50k/model"]) == ("train", "train-ensemble")
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        ({"train_ensemble": {"lsat": 1}}, ": train_ensemble: unknown key 'lsat'; did you mean"),
+        ({"train_ensemble": {"dropout": 0.1}}, ": train_ensemble: unknown key 'dropout'; "),
+        (
+            {"train_ensemble": {}, "train": {"dropout": 2.0}},
+            ": train.dropout: 2.0 is above 0.95",
+        ),
+        ({"train_ensemble": {"last": 0}}, ": train_ensemble.last: 0 is below 1"),
         ({"trian": {}}, ": unknown key 'trian'; did you mean 'train'?"),
         ({"train": {"drop_out": 1}}, ": train: unknown key 'drop_out'; did you mean 'dropout'?"),
         ({"train": {"dropout": "0.2"}}, ": train.dropout: expected float, found '0.2'"),

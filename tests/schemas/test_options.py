@@ -79,6 +79,32 @@ def test_a_list_may_be_given_in_parts() -> None:
     assert parse("--columns", "a", "b", "--columns=c").columns == ("a", "b", "c")
 
 
+@dataclass(frozen=True)
+class Numbers:
+    clips: tuple[float, ...] = option((1.0, 5.0), help="norms", at_least=0)
+
+
+def test_a_list_of_numbers_has_bounds_and_may_be_empty_if_that_is_not_its_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def parse(*argv: str) -> tuple[float, ...]:
+        return options.parse(Numbers, "toy", "A toy.", argv)[0].clips
+
+    assert parse() == (1.0, 5.0)
+    assert parse("--clips", "2", "0.5") == (2.0, 0.5)
+    assert parse("--clips") == ()
+    assert options.from_mapping(Numbers, {"clips": [2, 0.5]}, "y").clips == (2.0, 0.5)
+    with pytest.raises(RarewordError, match=r"--clips: -1\.0 is below 0"):
+        parse("--clips", "1", "-1")
+    with pytest.raises(RarewordError, match=r"y\.clips: nan is not a number"):
+        options.from_mapping(Numbers, {"clips": [float("nan")]}, "y")
+    with pytest.raises(RarewordError, match=r"y\.clips: expected float, found 'a'"):
+        options.from_mapping(Numbers, {"clips": ["a"]}, "y")
+    with pytest.raises(SystemExit):
+        parse("--help")
+    assert "(default: 1.0 5.0)" in capsys.readouterr().out
+
+
 def test_what_is_not_ours_is_left_for_beam() -> None:
     _, rest = options.parse(Options, "p", "d", [*ARGUMENTS, "--runner=X", "--shards", "3", "--yes"])
     assert rest == ["--runner=X", "--yes"]

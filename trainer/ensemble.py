@@ -1,0 +1,90 @@
+"""Several models that translate together, as one model for `trainer.search`.
+
+The log-probability of a piece is the mean of the members' own (Sennrich et al. 2016): a geometric
+mean, not normalised again, so an ensemble's probabilities may sum to less than 1. With
+`mean="probability"` it is the logarithm of their mean probability. Each member has its own sizes
+and form; all have one vocabulary. Letters in names: R alive hypotheses, V vocabulary, S source.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rareword.schemas.errors import RarewordError
+from rareword.trainer.checkpoints import LoadedModel
+from rareword.trainer.model import EncoderDecoder, Memory, State
+from rareword.trainer.search import Searchable, Steps
+
+Mean = Literal["log", "probability"]
+
+
+class Ensemble:
+    """Models of one vocabulary, on one device. `together` checks the vocabulary."""
+
+    def __init__(self, models: Sequence[EncoderDecoder], mean: Mean = "log") -> None:
+        self._models, self._mean = tuple(models), mean
+
+    def network(self) -> "EnsembleNetwork":
+        return EnsembleNetwork([model.network() for model in self._models], self._mean)
+
+
+class EnsembleNetwork:
+    """The members' networks step by step; memory and state are tuples of the members' own."""
+
+    def __init__(self, networks: Sequence[Steps], mean: Mean) -> None:
+        self._networks, self._mean = networks, mean
+
+    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Memory, ...]:
+        return tuple(network.encode(source_BS, mask_BS) for network in self._networks)
+
+    def start(self, memory: tuple[Memory, ...]) -> tuple[State, ...]:
+        return tuple(
+            network.start(own) for network, own in zip(self._networks, memory, strict=True)
+        )
+
+    def step(
+        self, state: tuple[State, ...], previous_R: Tensor | None, memory: tuple[Memory, ...]
+    ) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """One piece: mean log_probs_RV (float32), the next states, mean attention weights_RS."""
+        count = len(self._networks)
+        states: list[Any] = []
+        log_probs_RV, weights_RS = None, None
+        # Added up one by one: all members' [R, V] at once may not fit beside them.
+        for network, own_state, own_memory in zip(self._networks, state, memory, strict=True):
+            own_RV, next_state, own_RS = network.step(own_state, previous_R, own_memory)
+            states.append(next_state)
+            log_probs_RV = own_RV if log_probs_RV is None else self._add(log_probs_RV, own_RV)
+            weights_RS = own_RS if weights_RS is None else weights_RS + own_RS
+        assert log_probs_RV is not None
+        assert weights_RS is not None
+        if self._mean == "log":
+            log_probs_RV = log_probs_RV / count
+        else:
+            log_probs_RV = log_probs_RV - math.log(count)
+        return log_probs_RV, tuple(states), weights_RS / count
+
+    def _add(self, sum_RV: Tensor, own_RV: Tensor) -> Tensor:
+        """The sum with one more member, of logarithms or (as a logarithm) of probabilities."""
+        return sum_RV + own_RV if self._mean == "log" else torch.logaddexp(sum_RV, own_RV)
+
+
+def together(
+    loaded: Sequence[LoadedModel], device: torch.device | str = "cpu", mean: Mean = "log"
+) -> Searchable:
+    """The models as one, on the device; a single one is itself.
+
+    Raises RarewordError if two of them have different vocabularies.
+    """
+    first = loaded[0]
+    for other in loaded[1:]:
+        if other.vocabulary_hash != first.vocabulary_hash:
+            raise RarewordError(
+                f"the model in {first.directory} has vocabulary {first.vocabulary_hash[:12]}, but "
+                f"that in {other.directory} has {other.vocabulary_hash[:12]}; models translate "
+                "together only if they were trained with one vocabulary"
+            )
+    models = [one.model.to(device) for one in loaded]
+    return models[0] if len(models) == 1 else Ensemble(models, mean)
