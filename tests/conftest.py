@@ -73,13 +73,14 @@ def write_segmented() -> Callable[..., Path]:
                     pq.write_table(table, stream, row_group_size=group, write_page_checksum=True)
                 record = tables.file_record(str(directory), name, len(part))
             records.append(record)
+        text = {"tokenise": "none", "truecase": "none"}
         manifest.finish(
             manifest.Plan("segment", {}, {}),
             str(directory),
             tables.SEGMENTED,
             records,
             files=vocabulary.write_both(both, str(directory)),
-            rules={"text": {}, "segmenter": {"kind": "letters"}, "vocabulary": both.hash},
+            rules={"text": text, "segmenter": {"kind": "letters"}, "vocabulary": both.hash},
         )
         return directory
 
