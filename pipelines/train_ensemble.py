@@ -24,7 +24,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import option
-from rareword.schemas.tables import file_record
+from rareword.schemas.tables import ShardRecord, file_record
 from rareword.trainer.config import FREEZABLE
 
 NAME = "train-ensemble"
@@ -104,7 +104,7 @@ def _work(options: TrainEnsembleOptions, plan: Plan, arguments: Sequence[str]) -
             continue
         last = checkpoints(training)[-options.last :]
         if len(last) < options.last:
-            _say(options, f"{name} has {len(last)} checkpoints, fewer than --last {options.last}")
+            _say(options, f"{name} has fewer checkpoints than --last {options.last}: {len(last)}")
         for place, checkpoint in enumerate(last):
             member = f"{name}-{checkpoint}"
             found = _train(
@@ -174,8 +174,14 @@ def _member(options: TrainEnsembleOptions, name: str, found: Manifest) -> dict[s
     }
 
 
+def _files(output: str, name: str) -> list[ShardRecord]:
+    """The files of a member as those of the whole directory."""
+    found = manifests.read(storage.join(output, name), train.NAME, "--output")
+    return [dataclasses.replace(record, name=f"{name}/{record.name}") for record in found.files]
+
+
 def _finish(options: TrainEnsembleOptions, plan: Plan, members: list[dict[str, Any]]) -> None:
-    """Writes ensemble.json, the vocabularies and the manifest."""
+    """Writes ensemble.json, the vocabularies and the manifest, which vouches for the members."""
     if options.monitor == "loss":
         best = min(members, key=lambda member: member["dev_loss"])
     else:
@@ -195,6 +201,7 @@ def _finish(options: TrainEnsembleOptions, plan: Plan, members: list[dict[str, A
         (),
         files=[
             file_record(output, ENSEMBLE),
+            *(record for member in members for record in _files(output, member["name"])),
             *vocabularies.write_both(vocabularies.read_both(options.segmented), output),
         ],
         figures={

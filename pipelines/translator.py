@@ -74,8 +74,11 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
             device = "cuda" if has_cuda else "cpu"
         if device == "cuda" and not has_cuda:
             raise RarewordError("--device: a worker has no CUDA device; use auto or cpu")
-        loaded = [checkpoints.load_model(model, self._checkpoint) for model in self._models]
-        model = ensemble.together(loaded, device, self._mean)
+        loaded = []
+        for directory in self._models:
+            loaded.append(checkpoints.load_model(directory, self._checkpoint))
+            loaded[-1].model.to(device)  # before the next one is read
+        model = ensemble.together(loaded, self._mean)
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
         return Loaded(model, device, SearchOptions(**self._search), vocabulary)

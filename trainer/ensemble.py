@@ -71,10 +71,8 @@ class EnsembleNetwork:
         return sum_RV + own_RV if self._mean == "log" else torch.logaddexp(sum_RV, own_RV)
 
 
-def together(
-    loaded: Sequence[LoadedModel], device: torch.device | str = "cpu", mean: Mean = "log"
-) -> Searchable:
-    """The models as one, on the device; a single one is itself.
+def together(loaded: Sequence[LoadedModel], mean: Mean = "log") -> Searchable:
+    """The models as one; a single one is itself.
 
     Raises RarewordError if two of them have different vocabularies.
     """
@@ -86,5 +84,5 @@ def together(
                 f"that in {other.directory} has {other.vocabulary_hash[:12]}; models translate "
                 "together only if they were trained with one vocabulary"
             )
-    models = [one.model.to(device) for one in loaded]
+    models = [one.model for one in loaded]
     return models[0] if len(models) == 1 else Ensemble(models, mean)

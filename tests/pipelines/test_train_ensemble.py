@@ -111,6 +111,17 @@ def test_the_last_checkpoints_of_each_training_go_on_with_frozen_embeddings(
     assert len(set(seeds)) == len(folders)  # so that they are independent
 
 
+def test_the_manifest_vouches_for_the_members_files(finished: Path) -> None:
+    found = manifests.read(str(finished), "train-ensemble", "x")
+    own = {"ensemble.json", "vocabulary-source.parquet", "vocabulary-target.parquet"}
+    names = {record.name: record for record in found.files}
+    assert {name for name in names if "/" not in name} == own
+    assert {name.split("/")[0] for name in names if "/" in name} == set(MEMBERS)
+    for name, record in names.items():
+        assert record.checksum == storage.sha256(str(finished / name))
+    assert all(f"{member}/best.json" in names for member in MEMBERS)
+
+
 def test_a_training_below_is_the_one_that_train_makes(
     finished: Path, data: dict[str, str], tmp_path: Path
 ) -> None:
@@ -272,7 +283,7 @@ def test_fewer_checkpoints_than_asked_for_are_said(
 ) -> None:
     values = {"clips": "1", "last": "3", "max-steps": "2", "continue-steps": "1"}
     assert cli.main(arguments(data, tmp_path / "m", **values)) == 0
-    assert "clip-1 has 1 checkpoints, fewer than --last 3" in capsys.readouterr().err
+    assert "clip-1 has fewer checkpoints than --last 3: 1" in capsys.readouterr().err
     assert manifests.read(str(tmp_path / "m"), "train-ensemble", "x").figures["members"] == 1
 
 
