@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from rareword.schemas.errors import RarewordError
+from rareword.trainer import memory
 
 TIMEOUT = datetime.timedelta(minutes=10)
 """How long a process waits for the others wherever all meet: longer than process 0 takes to write
@@ -123,6 +124,7 @@ def join(device: Literal["auto", "cpu", "cuda"], threads: int) -> Iterator[Group
         torch.cuda.set_device(local)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     torch.set_num_threads(threads or max(1, (cores or 1) // local_world))
+    memory.keep_freed()
     group = Group(torch.device("cuda", local) if cuda else torch.device("cpu"), rank, world)
     if world > 1:
         with group._together():

@@ -1,10 +1,12 @@
-"""Memory that runs out: the user learns where, and what to change.
+"""Memory: what is freed stays for the next step, and where it runs out the user learns it.
 
-It always ends the run, in all processes. A process that skipped a batch of its own accord would
-leave the others waiting for its gradients.
+Running out always ends the run, in all processes. A process that skipped a batch of its own accord
+would leave the others waiting for its gradients.
 """
 
 import contextlib
+import ctypes
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -18,6 +20,21 @@ _TEXTS = (
     "std::bad_alloc",
     "STATUS_ALLOC_FAILED",
 )
+
+
+def keep_freed() -> None:
+    """Lets this process keep the memory of a step for the next one, where its C library can.
+
+    glibc gives large blocks back to the system at once, and each step would have the system clear
+    tens of megabytes anew: a tenth of the time of small models on a CPU.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        trim_threshold, mmap_max = -1, -4  # malloc.h
+        mallopt(mmap_max, 0)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 def ran_out(error: BaseException) -> bool:
