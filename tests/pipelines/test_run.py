@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import records
 
 from rareword.pipelines import cli
 
@@ -58,10 +60,10 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def contents(output: Path) -> dict[str, bytes]:
-    """All files of a run; its config alone holds paths."""
+def contents(output: Path) -> dict[str, Any]:
+    """All files of a run; its config alone holds paths, the record of training alone times."""
     return {
-        str(path.relative_to(output)): path.read_bytes()
+        str(path.relative_to(output)): records.contents(path)
         for path in sorted(output.rglob("*"))
         if path.is_file() and path.name != "config.json"
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import records
 from safetensors.numpy import load_file
 
 from rareword.pipelines import cli, job, train
@@ -67,10 +68,7 @@ def artifacts(directory: Path) -> dict[str, str]:
 
 
 def recorded(directory: Path) -> list[dict[str, Any]]:
-    """The lines of training.jsonl without times."""
-    lines = map(json.loads, (directory / "training.jsonl").read_text().splitlines())
-    times = {"seconds", "tokens_per_second"}
-    return [{k: v for k, v in line.items() if k not in times} for line in lines]
+    return records.without_times(directory / "training.jsonl")
 
 
 def test_a_finished_directory_holds_all_that_later_jobs_need(

@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import records
 from forks import Forks
 from safetensors.numpy import load_file
 
@@ -63,9 +65,9 @@ def call(data: dict[str, str], output: Path, **values: object) -> list[str]:
     return ["train", *(word for pair in parts for word in pair)]
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def contents(directory: Path) -> dict[str, Any]:
     names = storage.list_files(str(directory))
-    return {name: (directory / name).read_bytes() for name in names}
+    return {name: records.contents(directory / name) for name in names}
 
 
 # ---- one process, killed at random moments ----

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import records
 import torch
 
 from rareword.schemas import manifest, storage, vocabulary
@@ -126,10 +127,7 @@ def checksums(directory: Path) -> dict[str, str]:
 
 
 def recorded(directory: Path) -> list[dict[str, Any]]:
-    """The lines of the record without times."""
-    lines = map(json.loads, (directory / RECORD).read_text().splitlines())
-    times = {"seconds", "tokens_per_second"}
-    return [{k: v for k, v in line.items() if k not in times} for line in lines]
+    return records.without_times(directory / RECORD)
 
 
 class StoppedError(Exception):
