@@ -133,7 +133,7 @@ def test_two_processes_under_torchrun_give_what_one_gives(
         *command("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
         *("-m", "rareword.pipelines.train", *arguments(data, tmp_path / "two", **values)),
     ]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     assert "2 x cpu" in done.stderr
     assert done.stderr.count("ended at step 50") == 1
@@ -193,7 +193,7 @@ def test_a_failing_worker_ends_the_job_with_its_cause(data: dict[str, str], tmp_
         *command("rareword.pipelines.cli"),
         *("train", *arguments(data, tmp_path / "m", processes=2, learning_rate=1e38)),
     ]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("rareword train: training broke down at step")
