@@ -241,20 +241,9 @@ def markdown(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> str:
     """The whole report as Markdown."""
     lines = ["# Segmenters compared", "", _text(found)]
     for part in _parts(found, seconds):
-        lines += ["", f"## {part['title']}", "", _escaped(part["text"]), ""]
-        lines.append(_markdown_row(part["heads"]))
-        lines.append("|---|" + "---:|" * (len(part["heads"]) - 1))
-        lines += [_markdown_row(row) for row in part["rows"]]
+        lines += ["", f"## {part['title']}", "", pages.markdown_text(part["text"]), ""]
+        lines += pages.markdown_table(part["heads"], part["rows"])
     return "\n".join(lines) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_escaped, cells)) + " |"
-
-
-def _escaped(text: str) -> str:
-    """Without what Markdown would take for a column's end or for HTML."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 # ---- plots ----

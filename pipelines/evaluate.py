@@ -1,23 +1,22 @@
 """`rareword evaluate`: what the translations are worth, above all their rare and unseen words.
 
-    translations, baselines, references, training words -> metrics.json and index.html
+    translations, baselines, references, training words -> metrics.json, metrics.md, index.html
 
 Runs in one process: a test set fits in memory, and of the training words only those of the test
-set are kept. Every system is measured on the same sentences, found by their ids.
+set, and of the parts of its unseen words, are kept. Every system is measured on the same sentences,
+found by their ids.
 """
 
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rareword.pipelines import job
 from rareword.pipelines.job import Job
 from rareword.schemas import manifest as manifests
 from rareword.schemas import options as typed_options
 from rareword.schemas import storage
-from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
@@ -31,11 +30,7 @@ from rareword.schemas.tables import (
     open_parquet,
 )
 
-if TYPE_CHECKING:
-    from rareword.pipelines.systems import References, System
-    from rareword.transforms.metrics import Band, Unigrams
-
-METRICS_NAME, PAGE_NAME = "metrics.json", "index.html"
+METRICS_NAME, TABLES_NAME, PAGE_NAME = "metrics.json", "metrics.md", "index.html"
 COPY = "copy"
 """The baseline that is always there: the source text as its own translation."""
 
@@ -64,14 +59,45 @@ class EvaluateOptions(JobOptions):
         shapes_result=False,
     )
     name: str = option("model", help="name of the system in the tables")
-    rare_threshold: int = option(
-        10, help="a word is rare if training had it, but at most so many times", at_least=1
+    rare_rank: int = option(
+        50_000,
+        help="a word is rare if training had it, but not among so many most frequent types",
+        at_least=0,
+    )
+    rare_threshold: int | None = option(
+        None,
+        help="a word is rare if training had it, but at most so many times; instead of --rare-rank",
+        at_least=1,
+    )
+    cognate_distance: float = option(
+        0.3,
+        help="an unseen word is a cognate or a transliteration of a source word if they differ in "
+        "at most so large a share of the letters",
+        at_least=0,
+        at_most=1,
+    )
+    part_length: int = option(
+        4, help="letters that each part of a compound has at least", at_least=1
+    )
+    significance: Literal["none", "bootstrap", "randomisation"] = option(
+        "none",
+        help="paired test of every two systems in BLEU and chrF: bootstrap resampling or "
+        "approximate randomisation",
+    )
+    trials: int | None = option(
+        None,
+        help="trials of --significance; left out: 1,000 of bootstrap, 10,000 of randomisation",
+        at_least=1,
     )
     bleu_tokenizer: Literal["13a", "intl", "zh", "char", "none"] = option(
         "13a", help="sacrebleu's tokeniser for BLEU; zh for Chinese, char for Japanese"
     )
     samples: int = option(20, help="sentences shown on the page", at_least=0)
-    seed: int = option(1, help="seed for the choice of samples")
+    seed: int = option(1, help="seed for the choice of samples and for --significance")
+
+
+MOST_MEMORY = 8 << 30
+"""Bytes that a significance test may take."""
 
 
 def plan(options: EvaluateOptions) -> Plan:
@@ -95,6 +121,8 @@ def plan(options: EvaluateOptions) -> Plan:
         schemas[f"baseline {name}"] = TRANSLATIONS
     for name, found in inputs.items():
         _check_files(found, schemas[name])
+    if options.significance != "none":
+        _check_significance(options, inputs["references"].rows)
     return Plan(
         "evaluate",
         typed_options.shaping(options),
@@ -105,6 +133,27 @@ def plan(options: EvaluateOptions) -> Plan:
 def _check_files(found: Manifest, schema: TableSchema) -> None:
     for url in found.urls:
         open_parquet(url, schema).close()
+
+
+def _check_significance(options: EvaluateOptions, sentences: int) -> None:
+    from rareword.transforms import significance
+
+    test: Any = options.significance
+    if not options.baseline:
+        raise RarewordError("--significance: there are no two systems; give --baseline NAME=DIR")
+    if options.seed < 1:
+        raise RarewordError(
+            f"--seed: {options.seed} cannot be the seed of --significance (sacrebleu takes 0 for "
+            "none); choose 1 or more"
+        )
+    trials = options.trials or significance.DEFAULT_TRIALS[test]
+    needed = significance.memory(test, sentences, trials)
+    if needed > MOST_MEMORY:
+        raise RarewordError(
+            f"--significance: {trials:,} trials of {test} on {sentences:,} sentences take about "
+            f"{needed / (1 << 30):,.0f} GiB, more than {MOST_MEMORY >> 30}; lower --trials, or "
+            "test on fewer sentences"
+        )
 
 
 def baselines(options: EvaluateOptions) -> dict[str, str]:
@@ -122,97 +171,13 @@ def baselines(options: EvaluateOptions) -> dict[str, str]:
     return found
 
 
-# ---- measuring ----
-
-
-def measure(
-    system: "System", test: "References", training: Mapping[str, int], options: EvaluateOptions
-) -> dict[str, Any]:
-    """All figures of a system, as JSON values; shares and F1 from 0 to 1, BLEU and chrF to 100.
-
-    training: how often the words of references and translations occurred in training.
-    """
-    from rareword.transforms import metrics
-
-    bleu = metrics.bleu(system.texts, test.targets, options.bleu_tokenizer)
-    exact = metrics.exact_matches(system.texts, test.targets)
-    matches = metrics.match_words(system.words, test.target_words)
-    return {
-        "bleu": bleu._asdict(),
-        "chrf2": metrics.chrf(system.texts, test.targets, 2)._asdict(),
-        "chrf3": metrics.chrf(system.texts, test.targets, 3)._asdict(),
-        "exact_matches": {"count": exact, "share": exact / len(test.ids)},
-        "empty_outputs": sum(not text.strip() for text in system.texts),
-        "unknown_pieces": sum(
-            piece.removesuffix(vocabularies.SEPARATOR) == metrics.UNKNOWN
-            for shown in system.pieces
-            for piece in shown
-        ),
-        "unigrams": {
-            name: _figures(matches.within(band, training))
-            for name, band in metrics.classes(options.rare_threshold).items()
-        },
-        "unigrams_by_training_frequency": {
-            str(band): _figures(matches.within(band, training)) for band in metrics.BANDS
-        },
-    }
-
-
-def _figures(unigrams: "Unigrams") -> dict[str, int | float | None]:
-    return {
-        "matched": unigrams.matched,
-        "produced": unigrams.produced,
-        "expected": unigrams.expected,
-        "precision": unigrams.precision,
-        "recall": unigrams.recall,
-        "f1": unigrams.f1,
-    }
-
-
-def count_reference_words(
-    test: "References", training: Mapping[str, int], bands: Mapping[str, "Band"]
-) -> dict[str, dict[str, int]]:
-    """How many words of each band the references have: types and tokens."""
-    words = Counter(word for sentence in test.target_words for word in sentence)
-    found = {}
-    for name, band in bands.items():
-        inside = [count for word, count in words.items() if band.holds(training[word])]
-        found[name] = {"types": len(inside), "tokens": sum(inside)}
-    return found
-
-
-def warnings(test: "References", systems: Sequence["System"]) -> list[str]:
-    """What a reader of the figures should know."""
-    found = []
-    if not test.raw:
-        found.append(
-            "The references are the corpus with tokenisation and truecasing undone, not the "
-            "original text: scores are comparable among these systems only. Prepare the test set "
-            "with --keep-raw."
-        )
-    mean_length = sum(map(len, test.target_words)) / len(test.target_words)
-    if mean_length < 4:
-        found.append(
-            f"References have {mean_length:.1f} words on average and BLEU counts sequences of up "
-            "to four: it says little here, look at chrF and exact matches."
-        )
-    mark = vocabularies.SEPARATOR
-    if not any(mark in reference for reference in test.targets):
-        for system in systems:
-            count = sum(mark in text for text in system.texts)
-            if count:
-                found.append(f"{count:,} outputs of {system.name} hold the piece mark {mark}.")
-    return found
-
-
 # ---- the job ----
 
 
 def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None:
     """Measures all systems and writes figures, page and manifest."""
-    from rareword.pipelines import report
+    from rareword.pipelines import evaluation_tables, measuring, report
     from rareword.pipelines.systems import System, read_references, read_segmented, read_system
-    from rareword.transforms import metrics
 
     test = read_references(options.references)
     systems = [
@@ -224,27 +189,12 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
         System(COPY, test.sources, test.source_words),
     ]
     segmented = read_segmented(options.segmented, test) if options.segmented else None
-    produced = {word for system in systems for words in system.words for word in words}
-    expected = {word for words in test.target_words for word in words}
-    words = manifests.read(options.words, "count-words", "--words")
-    training = metrics.training_counts(words.urls, produced | expected)
-    prepared = manifests.read(options.references, "prepare", "--references")
-    found = {
-        "sentences": len(test.ids),
-        "rejected_references": prepared.figures["rejected"],
-        "references": "raw" if test.raw else "restored",
-        "rare_threshold": options.rare_threshold,
-        "reference_words": count_reference_words(
-            test, training, metrics.classes(options.rare_threshold)
-        ),
-        "reference_words_by_training_frequency": count_reference_words(
-            test, training, {str(band): band for band in metrics.BANDS}
-        ),
-        "systems": {system.name: measure(system, test, training, options) for system in systems},
-        "warnings": warnings(test, systems),
-    }
+    names = [system.name for system in systems]
+    found, training = measuring.measure(test, systems, options)
     page = report.render(found, test, systems, segmented, training, options)
+    tables = evaluation_tables.markdown(found, names)
     storage.write_json(storage.join(options.output, METRICS_NAME), found)
+    storage.write_bytes(storage.join(options.output, TABLES_NAME), tables.encode())
     storage.write_bytes(storage.join(options.output, PAGE_NAME), page.encode())
     best = found["systems"][options.name]
     manifests.finish(
@@ -252,7 +202,9 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
         options.output,
         None,
         [],
-        files=[file_record(options.output, name) for name in (METRICS_NAME, PAGE_NAME)],
+        files=[
+            file_record(options.output, name) for name in (METRICS_NAME, TABLES_NAME, PAGE_NAME)
+        ],
         figures={
             "sentences": len(test.ids),
             "exact_matches": best["exact_matches"]["count"],
@@ -263,7 +215,7 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
     for warning in found["warnings"]:
         print(f"evaluate: {warning}", file=sys.stderr)
     if not options.quiet:
-        print(report.summary(found, [system.name for system in systems]))
+        print(report.summary(found, names))
 
 
 JOB = Job(

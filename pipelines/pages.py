@@ -1,7 +1,7 @@
-"""HTML pages: one file each, without scripts and without other files."""
+"""HTML pages: one file each, without scripts and without other files; and tables in Markdown."""
 
 import importlib.resources
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -21,3 +21,18 @@ def render(
     )
     environment.filters |= filters or {}
     return environment.get_template(name).render(**values)
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table; the first column stands left, the others right."""
+    rule = "|---|" + "---:|" * (len(heads) - 1)
+    return [_markdown_row(heads), rule, *map(_markdown_row, rows)]
+
+
+def markdown_text(text: str) -> str:
+    """Without what Markdown would take for a column's end or for HTML."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(markdown_text, cells)) + " |"

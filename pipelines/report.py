@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rareword.pipelines import pages
 from rareword.pipelines.systems import References, System
 from rareword.schemas.vocabulary import words_of
-from rareword.transforms import metrics
+from rareword.transforms import metrics, unigrams
 
 if TYPE_CHECKING:
     from rareword.pipelines.evaluate import EvaluateOptions
@@ -54,7 +54,7 @@ def render(
         {"share": _share, "score": _score, "count": _count},
         found=found,
         names=[system.name for system in systems],
-        bands=[str(band) for band in metrics.BANDS],
+        bands=[str(band) for band in unigrams.BANDS],
         # The last system copies the source, which is shown anyway.
         samples=samples(test, systems[:-1], segmented, training, options),
     )
@@ -70,7 +70,7 @@ def samples(
     """Sentences for people to look at, mostly such whose reference has an unseen word."""
 
     def unseen(word: str) -> bool:
-        return training.get(word) == 0 and word != metrics.UNKNOWN
+        return training.get(word) == 0 and word != unigrams.UNKNOWN
 
     interesting = {
         id_

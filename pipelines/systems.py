@@ -5,12 +5,50 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, TableSchema, iterate_row_groups
 from rareword.transforms.text import restore
+
+_LOT = 4096
+"""Rows of pieces that are Python objects at a time."""
+
+
+class Words(Sequence[list[str]]):
+    """The words of texts that have a space between two; split where they are asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, row: Any) -> Any:
+        return [word for word in self._texts[row].split(" ") if word]
+
+
+class Lists(Sequence[list[str]]):
+    """A column of lists of strings; Python objects where they are asked for."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._column[row].as_py()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for begin in range(0, len(self), _LOT):
+            yield from self._column.slice(begin, _LOT).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -26,6 +64,8 @@ class References:
     """As models see them: tokenised and truecased."""
     raw: bool
     """True if sources and targets are the untouched text, False if the corpus was restored."""
+    target_language: str | None = None
+    """As `prepare` was told."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +76,10 @@ class System:
     texts: Sequence[str]
     pieces: Sequence[Sequence[str]]
     """As `Vocabulary.display` shows them."""
+    scores: NDArray[np.float32] | None = None
+    """[sentences]: by which the search chose them; None for what no search made."""
+    at_limit: int | None = None
+    """Outputs that ended because they reached the length limit; None if nobody counted."""
 
     @property
     def words(self) -> Iterator[list[str]]:
@@ -66,11 +110,14 @@ def read_references(directory: str) -> References:
         rules = manifest.rules["text"]
         sources = restore(rules, corpus["source"], "source")
         targets = restore(rules, corpus["target"], "target")
-    source_words, target_words = (
-        [text.split(" ") for text in corpus[side]] for side in ("source", "target")
-    )
     return References(
-        corpus["id"], sources, targets, source_words, target_words, raw=bool(raw_urls)
+        corpus["id"],
+        sources,
+        targets,
+        Words(corpus["source"]),
+        Words(corpus["target"]),
+        raw=bool(raw_urls),
+        target_language=manifest.rules["text"].get("target_language"),
     )
 
 
@@ -80,15 +127,25 @@ def read_system(name: str, directory: str, test: References, flag: str) -> Syste
     Raises RarewordError unless there is exactly one for each of its sentences.
     """
     manifest = manifests.read(directory, "decode", flag)
-    columns = _read_columns(manifest.urls, TRANSLATIONS, ["id", "rank", "text", "pieces"])
-    best = [row for row, rank in enumerate(columns["rank"]) if rank == 0]
-    rows = {columns["id"][row]: row for row in best}
-    _check_ids([columns["id"][row] for row in best], test.ids, f"{flag}: {directory}")
-    chosen = [rows[id_] for id_ in test.ids]
+    names = ["id", "rank", "text", "pieces", "score"]
+    best = pa.concat_tables(
+        [TRANSLATIONS.fields.empty_table().select(names)]
+        + [
+            table.filter(pc.equal(table["rank"], 0))
+            for url in manifest.urls
+            for table in iterate_row_groups(url, TRANSLATIONS, names)
+        ]
+    )
+    ids = best["id"].to_pylist()
+    _check_ids(ids, test.ids, f"{flag}: {directory}")
+    rows = {id_: row for row, id_ in enumerate(ids)}
+    best = best.take(pa.array([rows[id_] for id_ in test.ids], pa.int64()))
     return System(
         name,
-        [columns["text"][row] for row in chosen],
-        [columns["pieces"][row] for row in chosen],
+        best["text"].to_pylist(),
+        Lists(best["pieces"]),
+        best["score"].to_numpy(),
+        manifest.figures.get("at_limit_outputs"),
     )
 
 

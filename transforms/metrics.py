@@ -1,26 +1,35 @@
-"""What is measured on translations: BLEU, chrF, exact matches, unigram F1 by training frequency.
+"""What is measured on whole texts: sacrebleu's BLEU and chrF, exact matches; choice of samples.
 
-BLEU and chrF are sacrebleu's, on text as people read it. Unigram F1 is the paper's: words as the
-model saw them (tokenised, truecased), counts clipped sentence by sentence as in BLEU, precision and
-recall over the whole test set, for words by how often they occurred in training.
+sacrebleu's metrics count in each sentence and compute a score from the sums. The counts are kept as
+arrays, so that every metric of a kind, and every resampling of a significance test, needs no second
+look at the text.
 """
 
 import hashlib
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from rareword.schemas.tables import WORDS, iterate_row_groups
+Metric = BLEU | CHRF
+Counts = NDArray[np.int32]
+"""[sentences, counts]: what a metric of sacrebleu counts in each sentence."""
 
-UNKNOWN = "<unk>"
-"""How an unknown piece is shown: a produced token that is no word of any class."""
+METRICS: Mapping[str, Callable[[str], Metric]] = {
+    # `force` silences a guess about tokenised input; the report has a warning of its own.
+    "bleu": lambda tokenizer: BLEU(tokenize=tokenizer, force=True),
+    "chrf2": lambda _: CHRF(beta=2),
+    "chrf3": lambda _: CHRF(beta=3),
+    "chrf++": lambda _: CHRF(beta=2, word_order=2),
+}
+"""By name, from the name of sacrebleu's tokeniser for BLEU. The paper reports BLEU and chrF3."""
+
+_LOT = 4096
+"""Sentences whose counts are Python lists at a time."""
 
 
 class Score(NamedTuple):
@@ -40,17 +49,56 @@ class Bleu(NamedTuple):
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Bleu:
     """Corpus BLEU of text; `tokenizer` is one of sacrebleu's, such as 13a."""
-    # `force` silences a guess about tokenised input; the report has a warning of its own.
-    metric = BLEU(tokenize=tokenizer, force=True)
-    found = metric.corpus_score(hypotheses, [references])
-    return Bleu(found.score, str(metric.get_signature()), found.sys_len / max(found.ref_len, 1))
+    metric = METRICS["bleu"](tokenizer)
+    return bleu_score(metric, count(metric, hypotheses, references))
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], beta: int) -> Score:
-    """Corpus chrF of text; recall weighs `beta` times as much as precision (the paper: 3)."""
-    metric = CHRF(beta=beta)
-    found = metric.corpus_score(hypotheses, [references])
-    return Score(found.score, f"{found.name}|{metric.get_signature()}")
+def count(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
+    """What the metric counts in each sentence."""
+    lots = [
+        np.array(metric._extract_corpus_statistics(ours, [theirs]), np.int32)
+        for begin in range(0, len(hypotheses), _LOT)
+        for ours, theirs in [(hypotheses[begin : begin + _LOT], references[begin : begin + _LOT])]
+    ]
+    return np.concatenate(lots)
+
+
+def count_all(
+    hypotheses: Sequence[str], references: Sequence[str], tokenizer: str
+) -> dict[str, Counts]:
+    """What each of METRICS counts. With one reference a chrF counts the same for any beta, and
+    chrF++ besides them n-grams of words, in its last columns."""
+    counts = {
+        name: count(METRICS[name](tokenizer), hypotheses, references) for name in ("bleu", "chrf++")
+    }
+    characters = counts["chrf++"][:, : 3 * CHRF.CHAR_ORDER]
+    return counts | {"chrf2": characters, "chrf3": characters}
+
+
+def scores(counts: Mapping[str, Counts], tokenizer: str) -> dict[str, Score | Bleu]:
+    """The scores of METRICS from what `count_all` gives."""
+    found: dict[str, Score | Bleu] = {}
+    for name, make in METRICS.items():
+        metric = make(tokenizer)
+        metric.num_refs = 1  # for the signature; sacrebleu sets it where it sees references
+        if name == "bleu":
+            found[name] = bleu_score(metric, counts[name])
+        else:
+            score = metric._compute_score_from_stats(_sums(counts[name]))
+            found[name] = Score(score.score, f"{score.name}|{metric.get_signature()}")
+    return found
+
+
+def bleu_score(metric: Any, counts: Counts) -> Bleu:
+    """BLEU from what it counts."""
+    metric.num_refs = 1
+    found = metric._compute_score_from_stats(_sums(counts))
+    ratio = found.sys_len / max(found.ref_len, 1)
+    return Bleu(found.score, str(metric.get_signature()), ratio)
+
+
+def _sums(counts: Counts) -> list[int]:
+    return [int(total) for total in counts.sum(0, dtype=np.int64)]
 
 
 def comparable(text: str) -> str:
@@ -64,122 +112,6 @@ def exact_matches(hypotheses: Sequence[str], references: Sequence[str]) -> int:
         comparable(hypothesis) == comparable(reference)
         for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
-
-
-# ---- words by their frequency in training ----
-
-
-def training_counts(urls: Iterable[str], words: Collection[str]) -> dict[str, int]:
-    """How often each of `words` occurs on the target side of the training data.
-
-    urls: the shards of a `words` table, of which memory holds one row group at a time.
-    """
-    counts = dict.fromkeys(words, 0)
-    wanted = pa.array(sorted(words), pa.string())
-    for url in urls:
-        for table in iterate_row_groups(url, WORDS, ["word", "target_count"]):
-            found = table.filter(pc.is_in(table["word"], wanted))
-            for word, count in zip(*(column.to_pylist() for column in found.columns), strict=True):
-                counts[word] += count
-    return counts
-
-
-class Band(NamedTuple):
-    """Words by their number of occurrences in training, bounds included."""
-
-    low: int
-    high: int | None
-
-    def holds(self, count: int) -> bool:
-        return self.low <= count and (self.high is None or count <= self.high)
-
-    def __str__(self) -> str:
-        if self.high is None:
-            return f"{self.low:,} and more"
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
-
-
-BANDS = (
-    Band(0, 0),
-    Band(1, 1),
-    Band(2, 4),
-    Band(5, 9),
-    Band(10, 99),
-    Band(100, 999),
-    Band(1000, None),
-)
-"""From words never seen in training to frequent ones."""
-
-
-ALL, UNSEEN = Band(0, None), BANDS[0]
-
-
-def classes(rare_threshold: int) -> dict[str, Band]:
-    """The paper's three: all words, rare ones (seen, but seldom) and those never seen."""
-    return {"all": ALL, "rare": Band(1, rare_threshold), "unseen": UNSEEN}
-
-
-@dataclass(frozen=True)
-class Unigrams:
-    """Words matched, produced and expected over a test set; matches clipped per sentence."""
-
-    matched: int
-    produced: int
-    expected: int
-
-    @property
-    def precision(self) -> float | None:
-        """Share of the produced words that their references hold; None if none was produced."""
-        return self.matched / self.produced if self.produced else None
-
-    @property
-    def recall(self) -> float | None:
-        """Share of the references' words that were produced; None if there are none."""
-        return self.matched / self.expected if self.expected else None
-
-    @property
-    def f1(self) -> float | None:
-        """Harmonic mean of precision and recall; None if there is nothing to find or to count."""
-        total = self.produced + self.expected
-        return 2 * self.matched / total if total else None
-
-
-@dataclass(frozen=True)
-class WordMatches:
-    """For each word of a test set: how often it was matched, produced and expected."""
-
-    matched: Mapping[str, int]
-    produced: Mapping[str, int]
-    expected: Mapping[str, int]
-
-    def within(self, band: Band, training: Mapping[str, int]) -> Unigrams:
-        """The sums over the words of a band; training: how often each word occurred there.
-
-        `<unk>` is a wrong word among all words, and in no other band.
-        """
-
-        def inside(word: str) -> bool:
-            return band == ALL or (word != UNKNOWN and band.holds(training[word]))
-
-        return Unigrams(
-            *(
-                sum(count for word, count in counts.items() if inside(word))
-                for counts in (self.matched, self.produced, self.expected)
-            )
-        )
-
-
-def match_words(
-    hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]
-) -> WordMatches:
-    """Compares words sentence by sentence; a match counts as often as both sides have the word."""
-    matched, produced, expected = Counter[str](), Counter[str](), Counter[str]()
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = Counter(hypothesis), Counter(reference)
-        produced.update(ours)
-        expected.update(theirs)
-        matched.update(ours & theirs)
-    return WordMatches(matched, produced, expected)
 
 
 # ---- samples ----

@@ -1,23 +1,14 @@
 """Each figure against plain Python written another way, or against a case worked out by hand."""
 
-import itertools
 import math
 import random
 from collections import Counter
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import sacrebleu
-from hypothesis import given
-from hypothesis import strategies as st
+from sacrebleu.metrics.chrf import CHRF
 
-from rareword.schemas import tables
-from rareword.schemas.tables import WORDS
 from rareword.transforms import metrics
-from rareword.transforms.metrics import ALL, BANDS, UNSEEN, Band, Unigrams
-
-SENTENCES = st.lists(st.lists(st.sampled_from("abcde"), max_size=6), min_size=1, max_size=5)
 
 
 def random_text(seed: int, count: int = 40) -> list[str]:
@@ -68,22 +59,38 @@ def chrf_by_hand(hypothesis: str, reference: str, beta: int) -> float:
     return 100 * (1 + beta**2) * p * r / (beta**2 * p + r)
 
 
+def scores(hypotheses: list[str], references: list[str]) -> dict[str, metrics.Score | metrics.Bleu]:
+    return metrics.scores(metrics.count_all(hypotheses, references, "13a"), "13a")
+
+
 @pytest.mark.parametrize("beta", [2, 3])
 def test_chrf_is_the_f_score_of_character_n_grams(beta: int) -> None:
     hypothesis, reference = "the house is small today", "a house was rather small"
-    found = metrics.chrf([hypothesis], [reference], beta)
+    found = scores([hypothesis], [reference])[f"chrf{beta}"]
     assert found.value == pytest.approx(chrf_by_hand(hypothesis, reference, beta))
     assert found.signature.startswith(f"chrF{beta}|nrefs:1")
 
 
+def test_scores_and_signatures_are_sacrebleus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_LOT", 7)
+    hypotheses, references = random_text(1), random_text(2)
+    hypotheses[3], hypotheses[9] = "", "blue"
+    found = scores(hypotheses, references)
+    bleu = sacrebleu.BLEU()
+    assert found["bleu"].value == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
+    assert found["bleu"].signature == str(bleu.get_signature())
+    others = {"chrf2": CHRF(), "chrf3": CHRF(beta=3), "chrf++": CHRF(word_order=2)}
+    for name, metric in others.items():
+        score = metric.corpus_score(hypotheses, [references])
+        assert found[name].value == pytest.approx(score.score)
+        assert found[name].signature == f"{score.name}|{metric.get_signature()}"
+    assert set(found) == {"bleu", *others} == set(metrics.METRICS)
+
+
 def test_perfect_and_empty_translations_score_the_extremes() -> None:
     references = random_text(3)
-    for metric in (
-        lambda h: metrics.bleu(h, references, "13a"),
-        lambda h: metrics.chrf(h, references, 2),
-    ):
-        assert metric(references).value == pytest.approx(100)
-        assert metric([""] * len(references)).value == 0
+    assert [s.value for s in scores(references, references).values()] == pytest.approx([100] * 4)
+    assert [s.value for s in scores([""] * len(references), references).values()] == [0] * 4
 
 
 def test_exact_matches_see_everything_but_white_space_and_normal_form() -> None:
@@ -95,98 +102,6 @@ def test_exact_matches_see_everything_but_white_space_and_normal_form() -> None:
         ("", ""),
     ]
     assert metrics.exact_matches(*(list(side) for side in zip(*pairs, strict=True))) == 3
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_training_counts_are_those_of_the_words_table(tmp_path: Path, shards: int) -> None:
-    rows = [(f"w{i}", i * 10, i) for i in range(50)]
-    urls = []
-    for number in range(shards):
-        part = rows[number::shards]
-        columns = dict(zip(WORDS.fields.names, map(list, zip(*part, strict=True)), strict=True))
-        table = pa.table(columns, schema=WORDS.fields)
-        name = tables.shard_name(number, shards)
-        tables.write_shard(str(tmp_path), name, WORDS, [table])
-        urls.append(str(tmp_path / name))
-    found = metrics.training_counts(urls, {"w3", "w49", "w0", "never"})
-    assert found == {"w3": 3, "w49": 49, "w0": 0, "never": 0}
-    assert metrics.training_counts(urls, set()) == {}
-
-
-def test_every_count_is_in_one_band() -> None:
-    for count in (0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 10**12):
-        assert sum(band.holds(count) for band in BANDS) == 1
-    assert list(map(str, BANDS)) == [
-        "0",
-        "1",
-        "2 to 4",
-        "5 to 9",
-        "10 to 99",
-        "100 to 999",
-        "1,000 and more",
-    ]
-
-
-def test_the_three_classes_are_all_rare_and_unseen_words() -> None:
-    classes = metrics.classes(3)
-    counts = (0, 1, 3, 4)
-    assert {name: [band.holds(c) for c in counts] for name, band in classes.items()} == {
-        "all": [True] * 4,
-        "rare": [False, True, True, False],
-        "unseen": [True, False, False, False],
-    }
-
-
-def unigrams_by_hand(
-    hypotheses: list[list[str]], references: list[list[str]], words: set[str]
-) -> tuple[int, int, int]:
-    """Takes each produced word away from its reference, one by one."""
-    matched = produced = expected = 0
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        left = list(reference)
-        for word in hypothesis:
-            if word in words:
-                produced += 1
-                if word in left:
-                    left.remove(word)
-                    matched += 1
-        expected += sum(word in words for word in reference)
-    return matched, produced, expected
-
-
-@given(SENTENCES, SENTENCES, st.dictionaries(st.sampled_from("abcde"), st.integers(0, 4)))
-def test_matches_are_clipped_sentence_by_sentence(
-    hypotheses: list[list[str]], references: list[list[str]], some: dict[str, int]
-) -> None:
-    pairs = list(itertools.zip_longest(hypotheses, references, fillvalue=[]))
-    ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
-    training = {word: some.get(word, 0) for word in "abcde"}
-    found = metrics.match_words(ours, theirs)
-    for band in (ALL, UNSEEN, Band(1, 2), Band(3, None)):
-        words = {word for word, count in training.items() if band.holds(count)}
-        counts = found.within(band, training)
-        assert (counts.matched, counts.produced, counts.expected) == unigrams_by_hand(
-            ours, theirs, words
-        )
-
-
-def test_f1_is_the_harmonic_mean_of_precision_and_recall() -> None:
-    found = Unigrams(matched=3, produced=4, expected=12)
-    assert (found.precision, found.recall) == (3 / 4, 3 / 12)
-    assert found.f1 == pytest.approx(2 / (4 / 3 + 12 / 3))
-
-
-def test_figures_without_words_are_undefined_not_zero() -> None:
-    nothing, unproduced = Unigrams(0, 0, 0), Unigrams(0, 0, 5)
-    assert (nothing.precision, nothing.recall, nothing.f1) == (None, None, None)
-    assert (unproduced.precision, unproduced.recall, unproduced.f1) == (None, 0, 0)
-
-
-def test_unknown_pieces_are_wrong_words_but_no_unseen_ones() -> None:
-    found = metrics.match_words([["a", "<unk>"]], [["a", "b"]])
-    training = {"a": 5, "b": 0, "<unk>": 0}
-    assert found.within(ALL, training) == Unigrams(1, 2, 2)
-    assert found.within(UNSEEN, training) == Unigrams(0, 0, 1)
 
 
 @pytest.mark.parametrize(
