@@ -1,5 +1,6 @@
 """The dictionary that `rareword align` writes, for those who look words up in it."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,7 @@ class Dictionary:
 
     def first(self) -> dict[str, str]:
         """Each source word's most probable translation."""
-        begins = [begin for begin, _ in self.rows.values()]
+        begins = pa.array([begin for begin, _ in self.rows.values()], pa.int64())
         return dict(zip(self.rows, self.table["target"].take(begins).to_pylist(), strict=True))
 
 
@@ -50,8 +51,8 @@ def read_dictionary(directory: str, option: str = "--dictionary") -> Dictionary:
     table = pa.concat_tables([DICTIONARY.fields.empty_table(), *tables]).combine_chunks()
     begins = word_begins(table["source"])
     words = table["source"].take(begins).to_pylist()
-    ends = [*begins[1:].tolist(), table.num_rows]
-    return Dictionary(table, dict(zip(words, zip(begins.tolist(), ends, strict=True), strict=True)))
+    bounds = itertools.pairwise([*begins.tolist(), table.num_rows])
+    return Dictionary(table, dict(zip(words, bounds, strict=True)))
 
 
 def word_begins(sources: pa.ChunkedArray) -> NDArray[np.int64]:
