@@ -101,13 +101,18 @@ def build(pipeline: Any, options: AlignOptions, plan: Plan) -> None:
     )
 
 
+def _progress(options: JobOptions) -> str:
+    found = job.count_files(options)
+    return "aligning" if found == "reading" else found
+
+
 JOB = job.Job(
     name=dictionary.JOB,
     description="Aligns the words of a corpus and writes their translations with probabilities.",
     options=AlignOptions,
     plan=plan,
     work=job.beam_work(build),
-    progress=job.count_files,
+    progress=_progress,
 )
 
 
