@@ -66,6 +66,7 @@ setup(
         "torch>=2.8",
     ],
     extras_require={
+        "align": ["sil-thot>=3.5.3,<4"],
         "demo": ["babel>=2.14", "pycountry>=24.6"],
         "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2.3"],
         "tensorboard": ["tensorboard>=2.14"],
@@ -86,6 +87,7 @@ setup(
             "sentencepiece>=0.2.3",
             "setuptools>=77",
             "sentencepiece>=0.2",
+            "sil-thot>=3.5.3,<4",
             "subword-nmt==0.3.8",
             "tensorboard>=2.14",
             "tokenizers>=0.20",

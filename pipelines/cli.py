@@ -21,6 +21,7 @@ JOBS = {
     "import-segmenter": "codes of subword-nmt or fastBPE, models of others -> segmenter",
     "export-segmenter": "segmenter of one side -> tokenizer.json of Hugging Face",
     "segment": "corpus and segmenter -> segmented: piece ids, statistics",
+    "align": "corpus -> dictionary: translations of single words with probabilities",
     "train": "segmented -> model: attentional encoder-decoder, on one or many devices",
     "train-ensemble": "segmented -> models: the paper's protocol, for an ensemble",
     "decode": "corpus and model or ensemble -> translations: beam search",

@@ -92,6 +92,18 @@ WORDS = _schema(
 )
 """Each word once, sorted by its UTF-8 bytes inside a shard; additive over corpora."""
 
+DICTIONARY = _schema(
+    "dictionary",
+    1,
+    ("source", pa.string()),
+    ("target", pa.string()),
+    ("probability", pa.float64()),
+    ("count", pa.int64()),
+)
+"""Translations of words: p(target | source), and how often the two words were linked. Sorted by
+source, falling probability and target inside a shard; all rows of a source word are in one
+shard."""
+
 MERGES = _schema(
     "merges",
     1,
