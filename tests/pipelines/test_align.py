@@ -90,21 +90,6 @@ def test_shards_row_groups_and_blocks_leave_the_bytes_alone(tmp_path: Path, mode
     assert shard_bytes(tmp_path / "again", again) == found[0]
 
 
-def test_several_processes_give_the_same_bytes(tmp_path: Path) -> None:
-    source, target = made_corpus(90, 20)
-    oracles.write_corpus(f"{tmp_path}/corpus", source, target, shards=3)
-    options = {"model": "fast-align", "block_pairs": 40}
-    here = run(tmp_path, "here", **options)
-    job.execute(
-        align.JOB,
-        align.AlignOptions(
-            corpus=f"{tmp_path}/corpus", output=f"{tmp_path}/there", quiet=True, **options
-        ),
-        ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-    )
-    assert shard_bytes(tmp_path / "there", here) == shard_bytes(tmp_path / "here", here)
-
-
 def test_output_shards_hold_the_same_rows(tmp_path: Path) -> None:
     source, target = made_corpus(80, 20)
     oracles.write_corpus(f"{tmp_path}/corpus", source, target)
