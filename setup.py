@@ -66,7 +66,7 @@ setup(
         "torch>=2.8",
     ],
     extras_require={
-        "align": ["sil-thot>=3.5.3,<4"],
+        "align": ["sil-thot>=3.5.3,<4", "threadpoolctl>=3.5"],
         "demo": ["babel>=2.14", "pycountry>=24.6"],
         "segmenters": ["morfessor>=2.0.6,<3", "pyphen>=0.14", "sentencepiece>=0.2.3"],
         "tensorboard": ["tensorboard>=2.14"],
@@ -90,6 +90,7 @@ setup(
             "sil-thot>=3.5.3,<4",
             "subword-nmt==0.3.8",
             "tensorboard>=2.14",
+            "threadpoolctl>=3.5",
             "tokenizers>=0.20",
             "types-PyYAML",
             "zstandard>=0.22",

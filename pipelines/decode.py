@@ -18,7 +18,7 @@ from rareword.schemas import options as typed_options
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.manifest import Plan
+from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
 from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord, open_parquet
 
@@ -97,31 +97,32 @@ def plan(options: DecodeOptions) -> Plan:
         )
     segmented = manifests.read(options.segmented, "segment", "--segmented")
     data_hash = vocabularies.read_both(options.segmented).hash
-    directories = models(options)
+    found = models(options)
     inputs, shaping = {"segmented": segmented.content}, typed_options.shaping(options)
-    for number, directory in enumerate(directories, 1):
-        name = "model" if len(directories) == 1 else f"model {number}"
-        inputs[name] = manifests.read(directory, "train", "--model").content
-        _check_model(directory, options, data_hash)
-    if len(directories) > 1:
+    for number, model in enumerate(found, 1):
+        inputs["model" if len(found) == 1 else f"model {number}"] = model.content
+        _check_model(model.directory, options, data_hash)
+    if len(found) > 1:
         shaping["ensemble_mean"] = options.ensemble_mean
     for url in segmented.urls:
         open_parquet(url, SEGMENTED).close()
     return Plan("decode", shaping, inputs)
 
 
-def models(options: DecodeOptions) -> list[str]:
-    """The directories of the models that translate, those of an ensemble one by one."""
+def models(options: DecodeOptions) -> list[Manifest]:
+    """The models that translate, those of an ensemble one by one."""
     found = []
     for directory in options.model:
         manifest = manifests.read(directory, ("train", "train-ensemble"), "--model")
         if manifest.job == "train":
-            found.append(directory)
+            found.append(manifest)
             continue
         ensemble = storage.read_json(storage.join(directory, ENSEMBLE))
         every = [member["name"] for member in ensemble["members"]]
         names = every if options.members == "all" else [ensemble["best"]]
-        found += [storage.join(directory, name) for name in names]
+        found += [
+            manifests.read(storage.join(directory, name), "train", "--model") for name in names
+        ]
     return found
 
 
@@ -159,7 +160,7 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         "vocabulary": vocabularies.read_both(options.segmented).hash,
     }
     handler = TranslatorHandler(
-        models=models(options),
+        models=[model.directory for model in models(options)],
         mean=options.ensemble_mean,
         checkpoint=options.checkpoint,
         vocabulary_hash=rules["vocabulary"],

@@ -11,13 +11,12 @@ so the dictionary is the same however the corpus was cut and whoever did the wor
 """
 
 import dataclasses
-import functools
 import importlib
 import itertools
 import math
-import os
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -40,6 +39,7 @@ from rareword.schemas.tables import (
 )
 from rareword.transforms.elements import MergeTablesCombineFn
 from rareword.transforms.parts import KeyedTable, one_chunk, split_parts
+from rareword.transforms.segmenters import split_words
 
 Model = Literal["eflomal", "fast-align"]
 Symmetrisation = Literal["grow-diag-final-and", "grow-diag", "intersection", "union"]
@@ -56,26 +56,26 @@ LINKS = pa.schema([("source", pa.string()), ("target", pa.string()), ("links", p
 # ---- the library ----
 
 
-@functools.cache
 def aligner_library() -> Any:
-    """The module `thot.alignment`; RarewordError with what to install if it is missing.
-
-    Its OpenMP runtime, which is its own, reads the number of threads when it is loaded. One is
-    enough: the models of this file are learnt by one thread, and workers share the blocks.
-    """
-    name = "OMP_NUM_THREADS"
-    threads = os.environ.get(name)
-    os.environ[name] = "1"
+    """The module `thot.alignment`; RarewordError with what to install if it is missing."""
     try:
+        importlib.import_module("threadpoolctl")  # of the same extra
         return importlib.import_module("thot.alignment")
     except ImportError as error:
         raise RarewordError(
             f"align needs the library sil-thot ({error}): pip install 'rareword[align]'"
         ) from error
-    finally:
-        os.environ.pop(name)
-        if threads is not None:
-            os.environ[name] = threads
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Within it the library, once loaded, works with one thread and so adds in one order.
+
+    It takes whichever OpenMP runtime came first, such as torch's with a thread for each core, and
+    sums of several threads are rounded by chance. Workers share the blocks, not a block.
+    """
+    import threadpoolctl
+
+    return threadpoolctl.threadpool_limits(1, user_api="openmp")
 
 
 # ---- which pairs, and which of them together ----
@@ -115,25 +115,13 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def split_words(lines: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The words of N lines, split at U+0020, one after the other -> bounds [N + 1] and words.
-
-    The words of line i are words[bounds[i]:bounds[i + 1]].
-    """
-    lists = pc.split_pattern(lines, " ")
-    words, offsets = lists.flatten(), lists.offsets.to_numpy()
-    is_word = pc.greater(pc.binary_length(words), 0)
-    before = np.concatenate([[0], np.cumsum(is_word.to_numpy(zero_copy_only=False))])
-    return before[offsets - offsets[0]].astype(np.int64), words.filter(is_word)
-
-
 def split_pairs(pairs: pa.Table, blocks: Blocks) -> Iterator[KeyedTable]:
     """A `corpus` table -> its pairs by block; with key `blocks.count` the figures of all of them.
 
     Figures: `left_out` by the sample, `empty` on a side, `too_long` on a side for the library.
     """
     block = blocks.of(pairs["id"].to_numpy())
-    lengths = [np.diff(split_words(one_chunk(pairs[side]))[0]) for side in SIDES]
+    lengths = [split_words(one_chunk(pairs[side]))[1] for side in SIDES]
     empty = (block >= 0) & (np.minimum(*lengths) == 0)
     too_long = (block >= 0) & ~empty & (np.maximum(*lengths) > MAX_WORDS)
     yield (
@@ -169,9 +157,13 @@ class _Text:
 
     @classmethod
     def of(cls, lines: pa.Array) -> "_Text":
-        bounds, words = split_words(lines)
+        words, lengths = split_words(lines)
         encoded = words.dictionary_encode()
-        return cls(bounds, encoded.indices.to_numpy(), encoded.dictionary)
+        return cls(
+            np.concatenate([[0], np.cumsum(lengths)]),
+            encoded.indices.to_numpy(),
+            encoded.dictionary,
+        )
 
     def sentences(self) -> Iterator[list[str]]:
         """Each sentence, its words as numerals: the library has a use of its own for some words,
@@ -241,7 +233,9 @@ class Aligner:
             model.end_training()
             return model
 
-        both = library.SymmetrizedAlignmentModel(learn(source, target), learn(target, source))
+        with one_thread():
+            directions = learn(source, target), learn(target, source)
+        both = library.SymmetrizedAlignmentModel(*directions)
         both.heuristic = getattr(
             library.SymmetrizationHeuristic, self.symmetrisation.replace("-", "_").upper()
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import records
+import small_runs
 
 from rareword.pipelines import cli
 
@@ -63,7 +63,7 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def contents(output: Path) -> dict[str, Any]:
     """All files of a run; its config alone holds paths, the record of training alone times."""
     return {
-        str(path.relative_to(output)): records.contents(path)
+        str(path.relative_to(output)): small_runs.contents(path)
         for path in sorted(output.rglob("*"))
         if path.is_file() and path.name != "config.json"
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import records
+import small_runs
 from safetensors.numpy import load_file
 
 from rareword.pipelines import cli, job, train
@@ -19,43 +19,23 @@ from rareword.pipelines.train import TrainOptions
 from rareword.schemas import manifest, storage
 from rareword.schemas.errors import RarewordError
 
-TINY = {
-    "embedding": 8,
-    "hidden": 16,
-    "encoder_hidden": 8,
-    "dropout": 0.0,
-    "batch": 8,
-    "batch_unit": "sentences",
+TINY = small_runs.SIZES | {
     "max_steps": 12,
     "validate_every": 5,
     "bleu_pairs": 5,
     "checkpoint_every": 2,
-    "threads": 1,
     "log_every": 1,
-    "device": "cpu",
-    "precision": "float32",  # of bf16 two processes round otherwise than one
 }
 
 
 @pytest.fixture
 def data(tmp_path: Path, write_segmented: Callable[..., Path]) -> dict[str, str]:
-    """Letters to the same letters; 33 pairs, so the epoch's last batch of 8 has a single one."""
-    generator = np.random.default_rng(1)
-    rows = [generator.integers(3, 9, generator.integers(1, 7)).tolist() for _ in range(43)]
-    pairs = [(row, row) for row in rows]
-    return {
-        "segmented": str(write_segmented(tmp_path / "train", pairs[:33], letters=6)),
-        "dev": str(write_segmented(tmp_path / "dev", pairs[33:], letters=6)),
-    }
+    """33 pairs, so the epoch's last batch of 8 has a single one."""
+    return small_runs.copies(write_segmented, tmp_path, 33)
 
 
 def arguments(data: dict[str, str], output: Path, **values: object) -> list[str]:
-    merged = {**TINY, **data, "output": str(output), **values}
-    return [
-        part
-        for name, value in merged.items()
-        for part in ("--" + name.replace("_", "-"), str(value))
-    ]
+    return small_runs.words({**TINY, **data, "output": str(output), **values})
 
 
 def command(*prefix: str) -> list[str]:
@@ -68,7 +48,7 @@ def artifacts(directory: Path) -> dict[str, str]:
 
 
 def recorded(directory: Path) -> list[dict[str, Any]]:
-    return records.without_times(directory / "training.jsonl")
+    return small_runs.without_times(directory / "training.jsonl")
 
 
 def test_a_finished_directory_holds_all_that_later_jobs_need(
@@ -112,9 +92,7 @@ def test_a_dry_run_writes_nothing(data: dict[str, str], tmp_path: Path) -> None:
 
 def check_close(found: Path, wanted: Path, step: int = 12) -> None:
     """Two runs of the same plan that differ in rounding only."""
-    one, two = (json.loads((path / "history.json").read_text()) for path in (found, wanted))
-    for left, right in zip(one, two, strict=True):
-        assert left == pytest.approx(right, rel=1e-5)
+    small_runs.check_curves(found, wanted)
     checkpoint = Path("checkpoints", f"step-{step:08d}")
     for name in ("model.safetensors", "optimiser.safetensors"):
         tensors, others = (load_file(path / checkpoint / name) for path in (found, wanted))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_runs
 from safetensors.numpy import load_file
 
 from rareword.pipelines import cli, train_ensemble
@@ -47,15 +48,7 @@ EMBEDDINGS = ("source_embedding.weight", "target_embedding.weight")
 def data(
     tmp_path_factory: pytest.TempPathFactory, write_segmented: Callable[..., Path]
 ) -> dict[str, str]:
-    """Letters to the same letters."""
-    root = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(1)
-    rows = [rng.integers(3, 9, rng.integers(1, 7)).tolist() for _ in range(46)]
-    pairs = [(row, row) for row in rows]
-    return {
-        "segmented": str(write_segmented(root / "train", pairs[:36], letters=6)),
-        "dev": str(write_segmented(root / "dev", pairs[36:], letters=6)),
-    }
+    return small_runs.copies(write_segmented, tmp_path_factory.mktemp("data"), 36)
 
 
 def arguments(data: dict[str, str], output: Path, *more: str, **values: str) -> list[str]:

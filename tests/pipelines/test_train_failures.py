@@ -14,30 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import records
+import small_runs
 from forks import Forks
 from safetensors.numpy import load_file
 
 from rareword.pipelines import cli, train
 from rareword.schemas import manifest, storage
 
-TINY = {
-    "embedding": 8,
-    "hidden": 16,
-    "encoder_hidden": 8,
-    "dropout": 0.0,
-    "batch": 8,
-    "batch_unit": "sentences",
-    "precision": "float32",
+TINY = small_runs.SIZES | {
     "max_epochs": 1000,
     "max_steps": 12,
     "validate_every": 5,
     "bleu_pairs": 5,
     "checkpoint_every": 2,
     "patience": 0,
-    "threads": 1,
     "log_every": 1,
-    "device": "cpu",
 }
 
 
@@ -49,25 +40,17 @@ def forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def data(tmp_path: Path, write_segmented: Callable[..., Path]) -> dict[str, str]:
-    """Letters to the same letters; 32 pairs, so that every batch of 8 is full."""
-    generator = np.random.default_rng(1)
-    rows = [generator.integers(3, 9, generator.integers(1, 7)).tolist() for _ in range(42)]
-    pairs = [(row, row) for row in rows]
-    return {
-        "segmented": str(write_segmented(tmp_path / "train", pairs[:32], letters=6)),
-        "dev": str(write_segmented(tmp_path / "dev", pairs[32:], letters=6)),
-    }
+    """32 pairs, so that every batch of 8 is full."""
+    return small_runs.copies(write_segmented, tmp_path, 32)
 
 
 def call(data: dict[str, str], output: Path, **values: object) -> list[str]:
-    merged = {**TINY, **data, "output": str(output), **values}
-    parts = [("--" + name.replace("_", "-"), str(value)) for name, value in merged.items()]
-    return ["train", *(word for pair in parts for word in pair)]
+    return ["train", *small_runs.words({**TINY, **data, "output": str(output), **values})]
 
 
 def contents(directory: Path) -> dict[str, Any]:
     names = storage.list_files(str(directory))
-    return {name: records.contents(directory / name) for name in names}
+    return {name: small_runs.contents(directory / name) for name in names}
 
 
 # ---- one process, killed at random moments ----
@@ -284,14 +267,7 @@ def test_more_processes_than_sentences(
     assert [code for code, _ in done] == [0] * 4, done
     alone = forks.start(call(data, tmp_path / "one", **values), tmp_path / "alone")
     assert forks.wait(alone, 60) == 0
-    check_close(tmp_path / "four", tmp_path / "one")
-
-
-def check_close(found: Path, wanted: Path) -> None:
-    """Two runs of the same plan that differ in rounding only."""
-    one, two = (json.loads((path / "history.json").read_text()) for path in (found, wanted))
-    for left, right in zip(one, two, strict=True):
-        assert left == pytest.approx(right, rel=1e-5)
+    small_runs.check_curves(tmp_path / "four", tmp_path / "one")
 
 
 # ---- under torch's launcher ----
@@ -406,4 +382,4 @@ def test_torchrun_starts_again_after_a_worker_is_killed(
     assert "going on from step" in said
     alone = forks.start(call(data, tmp_path / "one", **LAUNCHED), tmp_path / "alone")
     assert forks.wait(alone, 60) == 0
-    check_close(output, tmp_path / "one")
+    small_runs.check_curves(output, tmp_path / "one")

@@ -6,26 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_runs
 from safetensors.numpy import load_file
 
 from rareword.pipelines import cli
 from rareword.schemas import manifest
 
-TINY = {
-    "embedding": 8,
-    "hidden": 16,
-    "encoder_hidden": 8,
-    "dropout": 0.0,
-    "batch": 8,
-    "batch_unit": "sentences",
-    "precision": "float32",
+TINY = small_runs.SIZES | {
     "max_steps": 4,
     "validate_every": 2,
     "checkpoint_every": 1,
     "keep": 9,
     "bleu_pairs": 0,
-    "threads": 1,
-    "device": "cpu",
 }
 
 
@@ -45,13 +37,8 @@ def run(
                 write_segmented(folder, [(row, row) for row in rows], letters=letters)
             data[name] = str(folder)
         merged = {**TINY, **data, "output": str(tmp_path / output), **values}
-        words = [
-            word
-            for name, value in merged.items()
-            for word in ("--" + name.replace("_", "-"), *str(value).split())
-        ]
         capfd.readouterr()
-        return cli.main(["train", *words]), capfd.readouterr().err
+        return cli.main(["train", *small_runs.words(merged)]), capfd.readouterr().err
 
     return train
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from rareword.trainer.state import RunState
 from rareword.trainer.validation import Found, Sample
 
 CONFIG = TrainConfig(log_every=4, max_steps=30)
-TIMES = {"seconds", "tokens_per_second"}
 SAMPLE = Sample("ein Haus", "a house", "a home")
 
 
@@ -79,7 +79,9 @@ def record(directory: str) -> list[dict[str, Any]]:
 
 
 def timeless(directory: str) -> list[dict[str, Any]]:
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in record(directory)]
+    return [
+        {k: v for k, v in line.items() if k not in small_runs.TIMES} for line in record(directory)
+    ]
 
 
 def test_a_line_has_the_means_since_the_last_one(tmp_path: Path) -> None:

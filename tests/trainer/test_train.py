@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import records
+import small_runs
 import torch
 
 from rareword.schemas import manifest, storage, vocabulary
@@ -127,7 +127,7 @@ def checksums(directory: Path) -> dict[str, str]:
 
 
 def recorded(directory: Path) -> list[dict[str, Any]]:
-    return records.without_times(directory / RECORD)
+    return small_runs.without_times(directory / RECORD)
 
 
 class StoppedError(Exception):

@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,7 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import CORPUS, DICTIONARY
 from rareword.transforms import alignment
 from rareword.transforms.alignment import LINKS, MAX_WORDS, Aligner, Blocks, Pruning
+from rareword.transforms.segmenters import split_words
 
 MODELS = ("eflomal", "fast-align")
 Links = collections.Counter[tuple[str, str]]
@@ -69,12 +71,13 @@ def table_of(model: str, pairs: Sequence[tuple[str, str]], **options) -> pa.Tabl
 # ---- text ----
 
 
-@given(st.lists(st.text("ab é\u00a0", max_size=9), max_size=9), st.integers(0, 9))
-def test_words_are_split_as_everywhere(texts: list[str], start: int) -> None:
-    array = lines(texts).slice(start)
-    bounds, words = alignment.split_words(array)
-    found = [words[a:b].to_pylist() for a, b in itertools.pairwise(bounds)]
-    assert found == [oracles.split_words(text) for text in texts[start:]]
+@given(st.lists(st.none() | st.text("ab é\u00a0", max_size=9), max_size=9), st.integers(0, 9))
+def test_words_are_split_as_everywhere(texts: list[str | None], start: int) -> None:
+    for text_type in (pa.string(), pa.large_string()):
+        words, sizes = split_words(pa.array(texts, text_type).slice(start))
+        bounds = np.cumsum([0, *sizes])
+        found = [words[a:b].to_pylist() for a, b in itertools.pairwise(bounds)]
+        assert found == [oracles.split_words(text or "") for text in texts[start:]]
 
 
 # ---- blocks ----
@@ -148,26 +151,44 @@ def test_a_pair_of_the_greatest_length_is_aligned_and_a_longer_one_is_not() -> N
 # ---- the library ----
 
 
-def test_a_missing_library_is_a_sentence_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    alignment.aligner_library.cache_clear()
-    monkeypatch.setitem(sys.modules, "thot.alignment", None)
-    try:
-        with pytest.raises(RarewordError, match=r"pip install 'rareword\[align\]'"):
-            alignment.aligner_library()
-    finally:
-        alignment.aligner_library.cache_clear()
-
-
-@pytest.mark.parametrize("threads", [None, "7"])
-def test_loading_the_library_leaves_the_environment_alone(
-    monkeypatch: pytest.MonkeyPatch, threads: str | None
+@pytest.mark.parametrize("name", ["thot.alignment", "threadpoolctl"])
+def test_a_missing_library_is_a_sentence_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if threads:
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    alignment.aligner_library.cache_clear()
-    alignment.aligner_library()
-    assert os.environ.get("OMP_NUM_THREADS") == threads
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RarewordError, match=r"pip install 'rareword\[align\]'"):
+        alignment.aligner_library()
+
+
+LEARN_IN_A_THREAD = """
+import os, threading
+import {first}, pyarrow
+from rareword.transforms.alignment import Aligner, aligner_library
+aligner_library()
+text = pyarrow.array(["a b c", "b c a"] * 40, pyarrow.large_string())
+def learn():
+    for model in ("eflomal", "fast-align"):
+        Aligner(model).count_links(text, text)
+    print(before, len(os.listdir("/proc/self/task")))
+before = len(os.listdir("/proc/self/task"))
+thread = threading.Thread(target=learn)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
+@pytest.mark.parametrize("first", ["torch", "thot.alignment"])
+def test_models_are_learnt_by_one_thread_whichever_runtime_came_first(first: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEARN_IN_A_THREAD.format(first=first)],
+        env=os.environ | {"OMP_NUM_THREADS": "6"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    before, within = map(int, done.stdout.split())
+    assert within == before + 1
 
 
 # ---- aligning ----
