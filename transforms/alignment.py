@@ -75,7 +75,8 @@ def one_thread() -> AbstractContextManager[Any]:
     """
     import threadpoolctl
 
-    return threadpoolctl.threadpool_limits(1, user_api="openmp")
+    limits: AbstractContextManager[Any] = threadpoolctl.threadpool_limits(1, user_api="openmp")
+    return limits
 
 
 # ---- which pairs, and which of them together ----
