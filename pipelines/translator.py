@@ -16,14 +16,14 @@ from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
 
 if TYPE_CHECKING:
-    from rareword.trainer.search import Searchable, SearchOptions
+    from rareword.trainer.search import SearchOptions, Steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
     """What a worker process holds."""
 
-    model: "Searchable"
+    network: "Steps"
     """One model, or several as an ensemble."""
     device: str
     search: "SearchOptions"
@@ -78,10 +78,10 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         for directory in self._models:
             loaded.append(checkpoints.load_model(directory, self._checkpoint))
             loaded[-1].model.to(device)  # before the next one is read
-        model = ensemble.together(loaded, self._mean)
+        network = ensemble.together(loaded, self._mean)
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
-        return Loaded(model, device, SearchOptions(**self._search), vocabulary)
+        return Loaded(network, device, SearchOptions(**self._search), vocabulary)
 
     def run_inference(
         self,
@@ -93,12 +93,12 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
             yield shard, (place, self._translate(rows, model))
 
     def _translate(self, rows: pa.Table, loaded: Loaded) -> pa.Table:
-        from rareword.trainer.search import beam_search, length_limit
+        from rareword.trainer.search import length_limits, translate
 
         sources = [np.asarray(ids, np.int64) for ids in rows["source"].to_pylist()]
-        found = beam_search(loaded.model, sources, loaded.search, loaded.device)
+        found = translate(loaded.network, sources, loaded.search, loaded.device)
         Metrics.counter(type(self), "sentences").inc(len(sources))
-        limits = [length_limit(len(source), loaded.search) for source in sources]
+        limits = [length_limits(len(source), loaded.search)[1] for source in sources]
         ids = rows["id"].to_pylist()
         return decoding.to_rows(ids, found, limits, loaded.vocabulary, self._text_rules)
 

@@ -20,7 +20,7 @@ from rareword.trainer import checkpoints
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
-from rareword.trainer.search import SearchOptions, beam_search
+from rareword.trainer.search import SearchOptions, translate
 from rareword.trainer.state import RunState
 
 PIECES = 30
@@ -120,7 +120,9 @@ def test_the_job_writes_what_search_finds(tmp_path: Path, model: Path) -> None:
 
     loaded = checkpoints.load_model(str(model))
     options = SearchOptions(beam=3, n_best=2, alignments=True)
-    expected = beam_search(loaded.model, [np.array(source) for _, source in rows], options, "cpu")
+    expected = translate(
+        loaded.model.network(), [np.array(source) for _, source in rows], options, "cpu"
+    )
     pairs = [
         (id_, rank, hypothesis)
         for (id_, _), hypotheses in zip(rows, expected, strict=True)

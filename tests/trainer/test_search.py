@@ -14,8 +14,8 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
-from rareword.trainer.model import EncoderDecoder, Memory, Network, State
-from rareword.trainer.search import SearchOptions, beam_search, score
+from rareword.trainer.model import EncoderDecoder, Memory, Network, Rows
+from rareword.trainer.search import SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -53,10 +53,19 @@ def random_sources(count: int, pieces: int, seed: int = 3, longest: int = 12) ->
     ]
 
 
+def scores(
+    model: EncoderDecoder,
+    sources: Sequence[np.ndarray],
+    targets: Sequence[Sequence[int]],
+    options: SearchOptions,
+) -> list[float]:
+    return [h.score for h in force(model.network(), sources, targets, options, CPU)]
+
+
 class ScriptedModel:
     """Log-probabilities by the pieces so far, from a dictionary; what it lacks is impossible.
 
-    The state carries the number of a prefix, the memory nothing but its shape.
+    The state is the number of a prefix.
     """
 
     def __init__(self, table: dict[tuple[int, ...], dict[int, float]], pieces: int) -> None:
@@ -67,29 +76,30 @@ class ScriptedModel:
     def network(self) -> "ScriptedModel":
         return self
 
-    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
-        return Memory(source_BS[..., None].float(), source_BS[..., None].float(), mask_BS)
-
-    def start(self, memory: Memory) -> State:
-        return State(torch.zeros(len(memory.mask_BS), 1), memory.annotations_BSZ[:, 0])
+    def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
+        return mask_BS, torch.zeros(len(mask_BS), dtype=torch.int64)
 
     def step(
-        self, state: State, previous_B: Tensor | None, memory: Memory
-    ) -> tuple[Tensor, State, Tensor]:
-        assert len(state.hidden_BLH) == len(memory.mask_BS)
-        self.rows.append(len(memory.mask_BS))
-        log_probs_BV = torch.full((len(memory.mask_BS), self.pieces), -math.inf)
+        self,
+        numbers_R: Tensor,
+        previous_R: Tensor | None,
+        mask_BS: Tensor,
+        rows: Rows | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mask_RS = mask_BS if rows is None else mask_BS[rows.sentence_R]
+        assert len(mask_RS) == len(numbers_R)
+        self.rows.append(len(numbers_R))
+        log_probs_RV = torch.full((len(numbers_R), self.pieces), -math.inf)
         numbers = []
-        for row, number in enumerate(state.hidden_BLH[:, 0].int().tolist()):
+        for row, number in enumerate(numbers_R.tolist()):
             prefix = self.prefixes[number]
-            if previous_B is not None:
-                prefix = (*prefix, int(previous_B[row]))
+            if previous_R is not None:
+                prefix = (*prefix, int(previous_R[row]))
             self.prefixes.append(prefix)
             numbers.append(len(self.prefixes) - 1)
             for id_, value in self.table.get(prefix, {}).items():
-                log_probs_BV[row, id_] = value
-        weights_BS = memory.mask_BS.float() / memory.mask_BS.sum(1, keepdim=True)
-        return log_probs_BV, State(torch.tensor(numbers)[:, None].float(), state[1]), weights_BS
+                log_probs_RV[row, id_] = value
+        return log_probs_RV, torch.tensor(numbers), mask_RS / mask_RS.sum(1, keepdim=True)
 
 
 def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
@@ -97,10 +107,10 @@ def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequ
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
-        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, total = network.start(memory), None, 0.0
+        attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        previous, total = None, 0.0
         for id_ in [*target, EOS]:
-            log_probs_BV, state, _ = network.step(state, previous, memory)
+            log_probs_BV, state, _ = network.step(state, previous, attended)
             total += float(log_probs_BV[0, id_])
             previous = torch.tensor([id_])
     return total
@@ -129,7 +139,7 @@ def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(penalty: floa
         source = random_sources(1, pieces, seed, longest=1)[0]
         options = SearchOptions(beam=400, n_best=5, length_penalty=penalty, max_length_ratio=2.0)
         expected = brute_force(model, source, pieces, limit=4, penalty=penalty)
-        found = beam_search(model, [source], options, CPU)[0]
+        found = translate(model.network(), [source], options, CPU)[0]
         assert [tuple(h.ids) for h in found] == [ids for _, ids in expected[:5]]
         assert [h.score for h in found] == pytest.approx([s for s, _ in expected[:5]], abs=1e-5)
 
@@ -142,22 +152,22 @@ def test_a_sentence_gives_the_same_output_in_every_batch(beam: int, form: dict[s
     """Alone, in batches of a few and with 79 others: its translations and its forced score."""
     model, sources = random_model(40, seed=5, **form), random_sources(80, 40)
     choices = [SearchOptions(beam=beam, batch_tokens=tokens) for tokens in (1, 37, 100_000)]
-    results = [beam_search(model, sources, options, CPU) for options in choices]
+    results = [translate(model.network(), sources, options, CPU) for options in choices]
     targets = random_sources(80, 40, seed=4)
-    scores = [score(model, sources, targets, options, CPU) for options in choices]
+    found = [scores(model, sources, targets, options) for options in choices]
     for one, *others in zip(*results, strict=True):
         for other in others:
             assert [h.ids for h in other] == [h.ids for h in one]
             assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-5)
-    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
-    assert scores[2] == pytest.approx(scores[0], abs=1e-5)
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)
 
 
 def test_one_output_per_input_in_the_order_of_the_inputs() -> None:
     model, sources = random_model(30), random_sources(25, 30)
     sources[7] = sources[20] = np.array([], np.int32)
-    together = beam_search(model, sources, SearchOptions(), CPU)
-    alone = [beam_search(model, [source], SearchOptions(), CPU)[0] for source in sources]
+    together = translate(model.network(), sources, SearchOptions(), CPU)
+    alone = [translate(model.network(), [source], SearchOptions(), CPU)[0] for source in sources]
     assert [[h.ids for h in hypotheses] for hypotheses in together] == [
         [h.ids for h in hypotheses] for hypotheses in alone
     ]
@@ -169,15 +179,15 @@ def test_blank_in_is_blank_out_without_entering_the_model() -> None:
             raise AssertionError(f"the model's {name} was used")
 
     blank = np.array([], np.int32)
-    found = beam_search(Untouchable(), [blank, blank], SearchOptions(n_best=3), CPU)  # type: ignore[arg-type]
+    found = translate(Untouchable(), [blank, blank], SearchOptions(n_best=3), CPU)
     assert found == [[([], 0.0, None)], [([], 0.0, None)]]
-    assert beam_search(Untouchable(), [], SearchOptions(), CPU) == []  # type: ignore[arg-type]
+    assert translate(Untouchable(), [], SearchOptions(), CPU) == []
 
 
 def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
     model, sources = random_model(40, seed=2), random_sources(40, 40)
     by_number = [
-        beam_search(model, sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
+        translate(model.network(), sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
     ]
     for one, three, six in zip(*by_number, strict=True):
         assert (len(one), len(three), len(six)) == (1, 3, 6)
@@ -190,8 +200,8 @@ def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
 def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
     model, sources = random_model(40, seed=4), random_sources(30, 40)
     options = SearchOptions(beam=3, length_penalty=0.7)
-    best = [hypotheses[0] for hypotheses in beam_search(model, sources, options, CPU)]
-    forced = score(model, sources, [h.ids for h in best], options, CPU)
+    best = [hypotheses[0] for hypotheses in translate(model.network(), sources, options, CPU)]
+    forced = scores(model, sources, [h.ids for h in best], options)
     assert forced == pytest.approx([h.score for h in best], abs=1e-5)
     by_hand = [
         log_probabilities(model, source, h.ids) / (len(h.ids) + 1) ** 0.7
@@ -202,7 +212,7 @@ def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
 
 def test_forced_scores_of_blank_sentences_are_defined() -> None:
     model, blank = random_model(10), np.array([], np.int32)
-    assert score(model, [blank, blank], [[], [4]], SearchOptions(), CPU) == [0.0, -math.inf]
+    assert scores(model, [blank, blank], [[], [4]], SearchOptions()) == [0.0, -math.inf]
 
 
 def test_beam_one_is_greedy() -> None:
@@ -211,16 +221,16 @@ def test_beam_one_is_greedy() -> None:
         with torch.no_grad():
             source_BS = torch.tensor([[*source, EOS]])
             network = model.network()
-            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            state, previous, ids = network.start(memory), None, []
+            attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            previous, ids = None, []
             while len(ids) < 3 * (len(source) + 1) - 1:
-                log_probs_BV, state, _ = network.step(state, previous, memory)
+                log_probs_BV, state, _ = network.step(state, previous, attended)
                 log_probs_BV[0, PAD] = -math.inf
                 previous = log_probs_BV.argmax(1)
                 if previous == EOS:
                     break
                 ids.append(int(previous))
-        assert beam_search(model, [source], SearchOptions(beam=1), CPU)[0][0].ids == ids
+        assert translate(model.network(), [source], SearchOptions(beam=1), CPU)[0][0].ids == ids
 
 
 def test_an_alive_hypothesis_that_can_still_win_is_waited_for() -> None:
@@ -229,7 +239,7 @@ def test_an_alive_hypothesis_that_can_still_win_is_waited_for() -> None:
     model = ScriptedModel(
         {(): {EOS: -1.0, a: -1.1}, (a,): {a: -0.1, EOS: -3.0}, (a, a): {EOS: -0.1}}, pieces=4
     )
-    found = beam_search(model, [np.array([3])], SearchOptions(beam=2), CPU)[0]  # type: ignore[arg-type]
+    found = translate(model.network(), [np.array([3])], SearchOptions(beam=2), CPU)[0]
     assert found[0].ids == [a, a]
     assert found[0].score == pytest.approx((-1.1 - 0.1 - 0.1) / 3)
 
@@ -241,7 +251,7 @@ def test_search_stops_when_no_alive_hypothesis_can_win() -> None:
     }
     model = ScriptedModel({(): {EOS: -0.1, a: -9.0}, **endless}, pieces=4)
     options = SearchOptions(beam=2, max_length_ratio=25.0)
-    assert beam_search(model, [np.array([3])], options, CPU)[0][0].ids == []  # type: ignore[arg-type]
+    assert translate(model.network(), [np.array([3])], options, CPU)[0][0].ids == []
     assert len(model.rows) == 1  # -9 / 50 > -0.1 is false from the first step on
 
 
@@ -250,7 +260,7 @@ def test_finished_sentences_and_hypotheses_leave_the_batch() -> None:
     model = ScriptedModel(
         {(): {a: -0.5, b: -1.0}, (a,): {EOS: -0.1}, (b,): {b: -0.1}, (b, b): {EOS: -0.1}}, pieces=5
     )
-    beam_search(model, [np.array([3])] * 2, SearchOptions(beam=2), CPU)  # type: ignore[arg-type]
+    translate(model.network(), [np.array([3])] * 2, SearchOptions(beam=2), CPU)
     assert model.rows == [2, 4, 2]
 
 
@@ -258,7 +268,7 @@ def test_equal_scores_go_to_the_lowest_id() -> None:
     flat = {id_: -1.0 for id_ in range(1, 50)}
     table = {(): dict(flat), **{(id_,): dict(flat) for id_ in range(50)}}
     options = SearchOptions(beam=3, n_best=3, max_length_ratio=1.0)
-    found = beam_search(ScriptedModel(table, 50), [np.array([3])], options, CPU)[0]  # type: ignore[arg-type]
+    found = translate(ScriptedModel(table, 50), [np.array([3])], options, CPU)[0]
     # Two pieces at most: the end, or one piece and the end. All of the beam's totals are equal.
     assert [h.ids for h in found] == [[], [1], [3]]
 
@@ -280,7 +290,7 @@ def test_pad_is_never_generated_and_unk_only_if_allowed() -> None:
     source = [np.array([3])]
     for forbid, expected in ((False, [UNK]), (True, [3])):
         options = SearchOptions(forbid_unk=forbid)
-        found = beam_search(ScriptedModel(table, 4), source, options, CPU)  # type: ignore[arg-type]
+        found = translate(ScriptedModel(table, 4), source, options, CPU)
         assert found[0][0].ids == expected
 
 
@@ -288,27 +298,27 @@ def test_pad_is_never_generated_and_unk_only_if_allowed() -> None:
 def test_outputs_end_at_the_length_limit(ratio: float) -> None:
     endless = {(3,) * n: {3: -0.1, EOS: -5.0} for n in range(40)}
     options = SearchOptions(beam=2, max_length_ratio=ratio, length_penalty=1.0)
-    found = beam_search(ScriptedModel(endless, 4), [np.array([3, 3, 3])], options, CPU)[0]  # type: ignore[arg-type]
+    found = translate(ScriptedModel(endless, 4), [np.array([3, 3, 3])], options, CPU)[0]
     length = math.floor(4 * ratio) - 1
     assert found[0].ids == [3] * length
     assert found[0].score == pytest.approx((-0.1 * length - 5.0) / (length + 1))
-    assert search.length_limit(3, options) == length + 1
+    assert search.length_limits(3, options) == (1, length + 1)
 
 
 def test_a_sentence_without_finite_probabilities_gives_an_empty_output() -> None:
     broken = ScriptedModel({(): {3: math.nan}}, 4)
-    found = beam_search(broken, [np.array([3]), np.array([3, 3])], SearchOptions(), CPU)  # type: ignore[arg-type]
+    found = translate(broken, [np.array([3]), np.array([3, 3])], SearchOptions(), CPU)
     assert found == [[([], -math.inf, None)]] * 2
 
 
 def test_alignments_have_a_row_per_piece_and_ignore_padding() -> None:
     model, sources = random_model(30, seed=9), random_sources(20, 30)
     options = SearchOptions(beam=3, n_best=2, alignments=True)
-    together = beam_search(model, sources, options, CPU)
-    plain = beam_search(model, sources, SearchOptions(beam=3, n_best=2), CPU)
+    together = translate(model.network(), sources, options, CPU)
+    plain = translate(model.network(), sources, SearchOptions(beam=3, n_best=2), CPU)
     for source, hypotheses, without in zip(sources, together, plain, strict=True):
         assert [h.ids for h in hypotheses] == [h.ids for h in without]
-        alone = beam_search(model, [source], options, CPU)[0]
+        alone = translate(model.network(), [source], options, CPU)[0]
         for hypothesis, same in zip(hypotheses, alone, strict=True):
             assert hypothesis.alignment is not None
             assert hypothesis.alignment.shape == (len(hypothesis.ids) + 1, len(source) + 1)
@@ -318,14 +328,14 @@ def test_alignments_have_a_row_per_piece_and_ignore_padding() -> None:
 
 def test_alignments_are_the_weights_of_the_forced_run() -> None:
     model, source = random_model(30, seed=9), random_sources(1, 30)[0]
-    found = beam_search(model, [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
+    found = translate(model.network(), [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
-        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, rows = network.start(memory), None, []
+        attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        previous, rows = None, []
         for id_ in [*found.ids, EOS]:
-            _, state, weights_BS = network.step(state, previous, memory)
+            _, state, weights_BS = network.step(state, previous, attended)
             rows.append(weights_BS[0].numpy())
             previous = torch.tensor([id_])
     assert found.alignment == pytest.approx(np.stack(rows), abs=1e-5)
@@ -348,7 +358,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, sources = random_model(20), random_sources(9, 20)
-    expected = beam_search(model, sources, SearchOptions(), CPU)
+    expected = translate(model.network(), sources, SearchOptions(), CPU)
     encode = Network.encode
 
     def small_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
@@ -357,7 +367,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
         return encode(network, source_BS, mask_BS)
 
     monkeypatch.setattr(Network, "encode", small_encode)
-    found = beam_search(model, sources, SearchOptions(), CPU)
+    found = translate(model.network(), sources, SearchOptions(), CPU)
     assert [h[0].ids for h in found] == [h[0].ids for h in expected]
 
     def no_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
@@ -367,4 +377,4 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
     with pytest.raises(
         RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
     ):
-        beam_search(model, sources, SearchOptions(), CPU)
+        translate(model.network(), sources, SearchOptions(), CPU)
