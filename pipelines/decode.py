@@ -7,7 +7,7 @@ fixed by input and options, so any part may run again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from rareword.pipelines import job
@@ -21,10 +21,13 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
 from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord, open_parquet
+from rareword.trainer.search_options import SearchOptions
 
 
 @dataclass(frozen=True)
-class DecodeOptions(JobOptions):
+class DecodeOptions(JobOptions, SearchOptions):
+    """Options of `rareword decode`: data and models, and all of SearchOptions."""
+
     segmented: str = option(
         help="directory that `segment` wrote; its source side is translated", shapes_result=False
     )
@@ -48,26 +51,12 @@ class DecodeOptions(JobOptions):
     checkpoint: Literal["best", "latest"] = option(
         "best", help="checkpoint to use: best on the development data, or the latest"
     )
-    beam: int = option(5, help="hypotheses kept per sentence; 1 is greedy search", at_least=1)
-    n_best: int = option(
-        1, help="hypotheses written per sentence, at most --beam; the best has rank 0", at_least=1
-    )
-    length_penalty: float = option(
-        1.0, help="exponent p in score = log-probability / length^p; 0 for none", at_least=0
-    )
-    max_length_ratio: float = option(
-        3.0, help="longest output, in lengths of its source in pieces", at_least=1
-    )
-    forbid_unk: bool = option(False, help="never generate <unk>")
-    alignments: bool = option(False, help="write the attention weights too")
-    batch_tokens: int = option(
-        2048,
-        help="source pieces, padding included, that the device searches at once",
-        shapes_result=False,
-        at_least=1,
-    )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="where to compute; auto is cuda if a worker has it", shapes_result=False
+    )
+    precision: Literal["auto", "float32", "tf32", "bf16"] = option(
+        "float32",
+        help="of matrix products; auto: bf16 where a worker is faster with it, else float32",
     )
     threads: int = option(
         0,
@@ -77,24 +66,9 @@ class DecodeOptions(JobOptions):
     )
 
 
-_SEARCH = (
-    "beam",
-    "n_best",
-    "length_penalty",
-    "max_length_ratio",
-    "forbid_unk",
-    "alignments",
-    "batch_tokens",
-)
-"""Options that are fields of trainer.search.SearchOptions too."""
-
-
 def plan(options: DecodeOptions) -> Plan:
     """Checks that data and models are finished and belong together."""
-    if options.n_best > options.beam:
-        raise RarewordError(
-            f"--n-best: {options.n_best} is more than --beam {options.beam}; raise the beam"
-        )
+    options.check()
     segmented = manifests.read(options.segmented, "segment", "--segmented")
     data_hash = vocabularies.read_both(options.segmented).hash
     found = models(options)
@@ -165,7 +139,8 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         checkpoint=options.checkpoint,
         vocabulary_hash=rules["vocabulary"],
         text_rules=rules["text"],
-        search={name: getattr(options, name) for name in _SEARCH},
+        search=SearchOptions(**{f.name: getattr(options, f.name) for f in fields(SearchOptions)}),
+        precision=options.precision,
         device=options.device,
         threads=options.threads,
     )

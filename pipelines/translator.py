@@ -12,11 +12,12 @@ from apache_beam.ml.inference.base import ModelHandler
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabulary
+from rareword.trainer.search_options import SearchOptions, length_limits
 from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
 
 if TYPE_CHECKING:
-    from rareword.trainer.search import SearchOptions, Steps
+    from rareword.trainer.search import Steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,6 @@ class Loaded:
     network: "Steps"
     """One model, or several as an ensemble."""
     device: str
-    search: "SearchOptions"
     vocabulary: Vocabulary
     """Of the target side."""
 
@@ -46,24 +46,27 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         checkpoint: Literal["best", "latest"],
         vocabulary_hash: str,
         text_rules: Mapping[str, Any],
-        search: Mapping[str, Any],
+        search: SearchOptions,
+        precision: Literal["auto", "float32", "tf32", "bf16"],
         device: str,
         threads: int,
     ) -> None:
         """models: finished `train` directories, of which several make an ensemble with the given
-        mean. search: fields of trainer.search.SearchOptions."""
+        mean."""
         # An element is a table of rows already; search makes its own batches of it.
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._models = tuple(models)
         self._mean: Literal["log", "probability"] = mean
         self._checkpoint: Literal["best", "latest"] = checkpoint
         self._vocabulary_hash = vocabulary_hash
-        self._text_rules, self._search = dict(text_rules), dict(search)
+        self._text_rules, self._search = dict(text_rules), search
+        self._precision: Literal["auto", "float32", "tf32", "bf16"] = precision
         self._device, self._threads = device, threads
 
     def load_model(self) -> Loaded:
         from rareword.trainer import checkpoints, ensemble  # before torch: OpenMP's threads
-        from rareword.trainer.search import SearchOptions
+        from rareword.trainer.distributed import Group
+        from rareword.trainer.precision import resolve
 
         import torch  # isort: skip
 
@@ -78,10 +81,11 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         for directory in self._models:
             loaded.append(checkpoints.load_model(directory, self._checkpoint))
             loaded[-1].model.to(device)  # before the next one is read
-        network = ensemble.together(loaded, self._mean)
+        precision = resolve(self._precision, Group(torch.device(device)))
+        network = ensemble.together(loaded, self._mean, precision)
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
-        return Loaded(network, device, SearchOptions(**self._search), vocabulary)
+        return Loaded(network, device, vocabulary)
 
     def run_inference(
         self,
@@ -93,13 +97,18 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
             yield shard, (place, self._translate(rows, model))
 
     def _translate(self, rows: pa.Table, loaded: Loaded) -> pa.Table:
-        from rareword.trainer.search import length_limits, translate
+        from rareword.trainer.search import force, translate
 
-        sources = [np.asarray(ids, np.int64) for ids in rows["source"].to_pylist()]
-        found = translate(loaded.network, sources, loaded.search, loaded.device)
-        Metrics.counter(type(self), "sentences").inc(len(sources))
-        limits = [length_limits(len(source), loaded.search)[1] for source in sources]
         ids = rows["id"].to_pylist()
+        sources = [np.asarray(pieces, np.int64) for pieces in rows["source"].to_pylist()]
+        if self._search.search == "forced":
+            targets = rows["target"].to_pylist()
+            forced = force(loaded.network, sources, targets, self._search, loaded.device)
+            found = [[hypothesis] for hypothesis in forced]
+        else:
+            found = translate(loaded.network, sources, self._search, loaded.device, ids)
+        Metrics.counter(type(self), "sentences").inc(len(sources))
+        limits = [length_limits(len(source), self._search)[1] for source in sources]
         return decoding.to_rows(ids, found, limits, loaded.vocabulary, self._text_rules)
 
     def get_num_bytes(self, batch: Sequence[Batch]) -> int:

@@ -30,7 +30,8 @@ class Ensemble:
         self._networks, self._mean = tuple(networks), mean
 
     def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Any, Any]:
-        return tuple(zip(*(n.read(source_BS, mask_BS) for n in self._networks), strict=True))
+        read = [network.read(source_BS, mask_BS) for network in self._networks]
+        return tuple(attended for attended, _ in read), tuple(state for _, state in read)
 
     def step(
         self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None

@@ -266,7 +266,8 @@ class Network:
         hidden_BLH."""
         backward_BZ = memory.annotations_BSZ[:, 0, self.config.encoder_hidden :]
         hidden_BX = torch.tanh(functional.linear(backward_BZ, self._initial, self._initial_bias))
-        return hidden_BX.unflatten(1, (self.config.decoder_layers, -1))
+        hidden_BLH: Tensor = hidden_BX.unflatten(1, (self.config.decoder_layers, -1))
+        return hidden_BLH
 
     def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Attended, State]:
         """Reads sentences for `step`; the arguments of `encode`."""

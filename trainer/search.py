@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,10 @@ from torch.nn import functional
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer.model import Rows
+from rareword.trainer.search_options import SearchOptions, length_limits, normalised
 
 Ids = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.float32]
-Penalty = Literal["power", "gnmt", "reward"]
 
 CHUNK = 32
 """Pieces among which the greatest value is found first, where the greatest of all are sought."""
@@ -51,49 +51,6 @@ class Steps(Protocol):
         """log_probs_RV (float32), which search may overwrite, the next state, weights_RS."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search."""
-
-    search: Literal["beam", "sample"] = "beam"
-    """Prune hypotheses, or draw each piece at random."""
-    beam: int = 5
-    """Hypotheses kept per sentence; 1 is greedy search."""
-    n_best: int = 1
-    """Hypotheses returned per sentence, at most `beam`; of `sample` the number drawn."""
-    length_form: Penalty = "power"
-    """What lengths do to scores: see `normalised`."""
-    length_penalty: float = 1.0
-    """The number p of `normalised`; 0 switches it off."""
-    min_length: int = 0
-    """Fewest pieces of an output."""
-    min_length_ratio: float = 0.0
-    """Fewest pieces of an output in source lengths; end-of-sentence counts in the source's."""
-    max_length: int | None = None
-    """Most pieces of an output."""
-    max_length_ratio: float = 3.0
-    """Longest output in source lengths, end-of-sentence counted on both sides."""
-    batch_tokens: int = 2048
-    """Source pieces of a batch, padding and end-of-sentence included."""
-    forbid_unk: bool = False
-    """Never generate <unk>."""
-    alignments: bool = False
-    """Keep the attention weights."""
-    temperature: float = 1.0
-    """Of `sample`: log-probabilities are divided by it before a piece is drawn."""
-    top_k: int = 0
-    """Of `sample`: draw from so many most probable pieces; 0: from all."""
-    top_p: float = 1.0
-    """Of `sample`: draw from the fewest pieces that have so much probability together."""
-    seed: int = 1
-    """Of `sample`."""
-
-    @property
-    def width(self) -> int:
-        """Hypotheses of a sentence at once."""
-        return self.n_best if self.search == "sample" else self.beam
-
-
 class Hypothesis(NamedTuple):
     """An output sentence."""
 
@@ -104,31 +61,6 @@ class Hypothesis(NamedTuple):
     alignment: Weights | None
     """float32 [T, S]: attention of each output piece, end-of-sentence last, on each source piece,
     end-of-sentence last; rows sum to 1."""
-
-
-def length_limits(source_length: int, options: SearchOptions) -> tuple[int, int]:
-    """The fewest and the most pieces that an output may have, end-of-sentence included.
-
-    source_length: pieces, without end-of-sentence. The most wins where the two contradict.
-    """
-    most = max(2, math.floor(options.max_length_ratio * (source_length + 1)))
-    if options.max_length is not None:
-        most = min(most, options.max_length + 1)
-    fewest = max(options.min_length, math.floor(options.min_length_ratio * (source_length + 1)))
-    return min(fewest + 1, most), most
-
-
-def normalised(log_probability: Any, length: Any, options: SearchOptions) -> Any:
-    """The scores by which hypotheses are compared, of numbers or of tensors.
-
-    length: with end-of-sentence, `n` below. With p = `length_penalty` and L the log-probability:
-    power L / n^p; gnmt L / ((5 + n) / 6)^p (Wu et al. 2016); reward L + p n.
-    """
-    if options.length_form == "reward":
-        return log_probability + options.length_penalty * length
-    if options.length_form == "gnmt":
-        length = (5 + length) / 6
-    return log_probability / length**options.length_penalty
 
 
 def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -480,7 +412,7 @@ def _uniforms(
     longest = max(most for _, most in limits)
     drawn = np.zeros((len(keys), options.width, longest))
     for line, (key, (_, most)) in enumerate(zip(keys, limits, strict=True)):
-        generator = np.random.default_rng([options.seed, *divmod(key % (1 << 64), 1 << 32)])
+        generator = np.random.default_rng([options.search_seed, *divmod(key % (1 << 64), 1 << 32)])
         drawn[line, :, :most] = generator.random((options.width, most))
     return torch.from_numpy(drawn)
 

@@ -41,12 +41,12 @@ COUNTERS = ("sentences", "target_pieces", "empty_outputs", "at_limit_outputs")
 def read_batches(shard: int, url: str, rows: int = ROWS_PER_BATCH) -> Iterator[Batch]:
     """The batches of a segmented shard, in order; an empty shard gives one batch without rows."""
     place = 0
-    for group in tables.iterate_row_groups(url, SEGMENTED, ["id", "source"]):
+    for group in tables.iterate_row_groups(url, SEGMENTED):
         for start in range(0, group.num_rows, rows):
             yield shard, (place, group.slice(start, rows))
             place += 1
     if place == 0:
-        yield shard, (0, SEGMENTED.fields.empty_table().select(["id", "source"]))
+        yield shard, (0, SEGMENTED.fields.empty_table())
 
 
 # ---- rows ----
