@@ -10,10 +10,12 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler
 
 from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.dictionary import read_dictionary
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabulary
 from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
+from rareword.transforms.unk_replacement import Replacement
 
 if TYPE_CHECKING:
     from rareword.trainer.search import Searchable, SearchOptions
@@ -29,6 +31,8 @@ class Loaded:
     search: "SearchOptions"
     vocabulary: Vocabulary
     """Of the target side."""
+    replacement: Replacement | None
+    """What takes the place of `<unk>`, if anything."""
 
 
 class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
@@ -49,9 +53,12 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         search: Mapping[str, Any],
         device: str,
         threads: int,
+        replace_unk: Literal["none", "copy", "dictionary"] = "none",
+        dictionary: str | None = None,
     ) -> None:
         """models: finished `train` directories, of which several make an ensemble with the given
-        mean. search: fields of trainer.search.SearchOptions."""
+        mean. search: fields of trainer.search.SearchOptions. dictionary: a finished `align`
+        directory. With replace_unk the rows have a column `words`."""
         # An element is a table of rows already; search makes its own batches of it.
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._models = tuple(models)
@@ -60,6 +67,7 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         self._vocabulary_hash = vocabulary_hash
         self._text_rules, self._search = dict(text_rules), dict(search)
         self._device, self._threads = device, threads
+        self._replace_unk, self._dictionary = replace_unk, dictionary
 
     def load_model(self) -> Loaded:
         from rareword.trainer import checkpoints, ensemble  # before torch: OpenMP's threads
@@ -81,7 +89,13 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         model = ensemble.together(loaded, self._mean)
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
-        return Loaded(model, device, SearchOptions(**self._search), vocabulary)
+        replacement = None
+        search = SearchOptions(**self._search)
+        if self._replace_unk != "none":
+            found = {} if self._dictionary is None else read_dictionary(self._dictionary).first()
+            replacement = Replacement(found)
+            search = dataclasses.replace(search, alignments=True)
+        return Loaded(model, device, search, vocabulary, replacement)
 
     def run_inference(
         self,
@@ -100,7 +114,16 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         Metrics.counter(type(self), "sentences").inc(len(sources))
         limits = [length_limit(len(source), loaded.search) for source in sources]
         ids = rows["id"].to_pylist()
-        return decoding.to_rows(ids, found, limits, loaded.vocabulary, self._text_rules)
+        return decoding.to_rows(
+            ids,
+            found,
+            limits,
+            loaded.vocabulary,
+            self._text_rules,
+            keeps_alignments=self._search["alignments"],
+            replacement=loaded.replacement,
+            source_words=rows["words"].to_pylist() if loaded.replacement else (),
+        )
 
     def get_num_bytes(self, batch: Sequence[Batch]) -> int:
         """For Beam's metrics; by default it pickles the batch only to learn its size."""
