@@ -51,6 +51,21 @@ class DecodeOptions(JobOptions, SearchOptions):
     checkpoint: Literal["best", "latest"] = option(
         "best", help="checkpoint to use: best on the development data, or the latest"
     )
+    replace_unk: Literal["none", "copy", "dictionary"] = option(
+        "none",
+        help="what takes the place of <unk>, where pieces are whole words: the source word with "
+        "the highest attention, or its most probable translation in --dictionary if it has one",
+        shapes_result=False,  # in the plan if it is done
+    )
+    dictionary: str | None = option(
+        None, help="directory that `align` wrote, for --replace-unk dictionary", shapes_result=False
+    )
+    corpus: str | None = option(
+        None,
+        help="directory that `prepare` wrote, from which --segmented was cut, for --replace-unk: "
+        "has the words that --segmented has no ids for",
+        shapes_result=False,
+    )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="where to compute; auto is cuda if a worker has it", shapes_result=False
     )
@@ -80,7 +95,56 @@ def plan(options: DecodeOptions) -> Plan:
         shaping["ensemble_mean"] = options.ensemble_mean
     for url in segmented.urls:
         open_parquet(url, SEGMENTED).close()
+    if options.replace_unk != "none":
+        shaping["replace_unk"] = options.replace_unk
+    dictionary = _check_replacement(options, segmented)
+    if dictionary is not None:
+        inputs["dictionary"] = dictionary.content
     return Plan("decode", shaping, inputs)
+
+
+def _check_replacement(options: DecodeOptions, segmented: Manifest) -> Manifest | None:
+    """The dictionary, if one is needed. Raises RarewordError for what does not go together."""
+    if options.replace_unk == "none":
+        for name in ("dictionary", "corpus"):
+            if getattr(options, name) is not None:
+                raise RarewordError(f"--{name} is for --replace-unk; give that too")
+        return None
+    kind = segmented.rules["segmenter"]["kind"]
+    if kind != "words":
+        raise RarewordError(
+            f"--replace-unk: {options.segmented} was segmented by {kind!r}, whose pieces are parts "
+            "of words, and an attention weight says nothing of the word that a part belongs to; "
+            "leave the option out, or segment by `words`"
+        )
+    if options.forbid_unk:
+        raise RarewordError("--replace-unk: --forbid-unk leaves nothing to replace; give one only")
+    if options.search == "forced":
+        raise RarewordError("--replace-unk: the outputs of --search forced are given; give one only")
+    if (options.dictionary is not None) != (options.replace_unk == "dictionary"):
+        raise RarewordError(
+            "--dictionary and --replace-unk dictionary belong together; give both, or neither"
+        )
+    if options.corpus is None:
+        raise RarewordError(
+            f"--replace-unk needs --corpus: the directory from which {options.segmented} was cut, "
+            "for the words that have no ids there"
+        )
+    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+    if corpus.content != segmented.inputs["corpus"]:
+        raise RarewordError(
+            f"--corpus: {options.segmented} was not cut from {options.corpus}; give the directory "
+            "that it was, or segment that corpus"
+        )
+    if options.dictionary is None:
+        return None
+    dictionary = manifests.read(options.dictionary, "align", "--dictionary")
+    if dictionary.rules["text"] != segmented.rules["text"]:
+        raise RarewordError(
+            f"--dictionary: {options.dictionary} was made from text that was prepared by other "
+            f"rules than {options.segmented}; align the training corpus of the model"
+        )
+    return dictionary
 
 
 def models(options: DecodeOptions) -> list[Manifest]:
@@ -143,11 +207,17 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         precision=options.precision,
         device=options.device,
         threads=options.threads,
+        replace_unk=options.replace_unk,
+        dictionary=options.dictionary,
     )
+    corpus_urls: list[str | None] = [None] * len(segmented.shards)
+    if options.corpus is not None:  # shard by shard as `segment` read it
+        corpus_urls = [*manifests.read(options.corpus, "prepare", "--corpus").urls]
     rows = [shard.rows for shard in segmented.shards]
     _ = (
         pipeline
-        | "Shards" >> beam.Create(list(enumerate(segmented.urls)))
+        | "Shards"
+        >> beam.Create(list(zip(range(len(rows)), segmented.urls, corpus_urls, strict=True)))
         | "Read" >> beam.FlatMapTuple(read_batches).with_output_types(Batch)
         | "Translate" >> RunInference(handler).with_output_types(Batch)
         | "Write" >> WriteTranslations(segmented.urls, options.output)
@@ -177,10 +247,10 @@ class _Finish:
                 },
             }
         )
-        figures = {
-            name: sum(record.counters[name] for record in records)
-            for name in ("sentences", "target_pieces", "empty_outputs", "at_limit_outputs")
-        }
+        names = ["sentences", "target_pieces", "empty_outputs", "at_limit_outputs"]
+        if "replace_unk" in self.plan.options:
+            names += ["replaced_by_dictionary", "replaced_by_copy"]
+        figures = {name: sum(record.counters[name] for record in records) for name in names}
         manifests.finish(
             self.plan,
             self.output,

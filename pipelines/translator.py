@@ -10,11 +10,13 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler
 
 from rareword.schemas import vocabulary as vocabularies
+from rareword.schemas.dictionary import read_dictionary
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import Vocabulary
 from rareword.trainer.search_options import SearchOptions, length_limits
 from rareword.transforms import decoding
 from rareword.transforms.decoding import Batch
+from rareword.transforms.unk_replacement import Replacement
 
 if TYPE_CHECKING:
     from rareword.trainer.search import Steps
@@ -29,6 +31,8 @@ class Loaded:
     device: str
     vocabulary: Vocabulary
     """Of the target side."""
+    replacement: Replacement | None
+    """What takes the place of `<unk>`, if anything."""
 
 
 class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
@@ -50,9 +54,12 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         precision: Literal["auto", "float32", "tf32", "bf16"],
         device: str,
         threads: int,
+        replace_unk: Literal["none", "copy", "dictionary"] = "none",
+        dictionary: str | None = None,
     ) -> None:
         """models: finished `train` directories, of which several make an ensemble with the given
-        mean."""
+        mean. dictionary: a finished `align` directory. With replace_unk the rows have a column
+        `words`."""
         # An element is a table of rows already; search makes its own batches of it.
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._models = tuple(models)
@@ -62,6 +69,7 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         self._text_rules, self._search = dict(text_rules), search
         self._precision: Literal["auto", "float32", "tf32", "bf16"] = precision
         self._device, self._threads = device, threads
+        self._replace_unk, self._dictionary = replace_unk, dictionary
 
     def load_model(self) -> Loaded:
         from rareword.trainer import checkpoints, ensemble  # before torch: OpenMP's threads
@@ -85,7 +93,11 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         network = ensemble.together(loaded, self._mean, precision)
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
-        return Loaded(network, device, vocabulary)
+        replacement = None
+        if self._replace_unk != "none":
+            known = {} if self._dictionary is None else read_dictionary(self._dictionary).first()
+            replacement = Replacement(known)
+        return Loaded(network, device, vocabulary, replacement)
 
     def run_inference(
         self,
@@ -101,15 +113,27 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
 
         ids = rows["id"].to_pylist()
         sources = [np.asarray(pieces, np.int64) for pieces in rows["source"].to_pylist()]
-        if self._search.search == "forced":
+        search = self._search
+        if loaded.replacement:
+            search = dataclasses.replace(search, alignments=True)
+        if search.search == "forced":
             targets = rows["target"].to_pylist()
-            forced = force(loaded.network, sources, targets, self._search, loaded.device)
+            forced = force(loaded.network, sources, targets, search, loaded.device)
             found = [[hypothesis] for hypothesis in forced]
         else:
-            found = translate(loaded.network, sources, self._search, loaded.device, ids)
+            found = translate(loaded.network, sources, search, loaded.device, ids)
         Metrics.counter(type(self), "sentences").inc(len(sources))
-        limits = [length_limits(len(source), self._search)[1] for source in sources]
-        return decoding.to_rows(ids, found, limits, loaded.vocabulary, self._text_rules)
+        limits = [length_limits(len(source), search)[1] for source in sources]
+        return decoding.to_rows(
+            ids,
+            found,
+            limits,
+            loaded.vocabulary,
+            self._text_rules,
+            keeps_alignments=self._search.alignments,
+            replacement=loaded.replacement,
+            source_words=rows["words"].to_pylist() if loaded.replacement else (),
+        )
 
     def get_num_bytes(self, batch: Sequence[Batch]) -> int:
         """For Beam's metrics; by default it pickles the batch only to learn its size."""
