@@ -16,8 +16,9 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
+from rareword.trainer.ensemble import Ensemble
 from rareword.trainer.model import EncoderDecoder, Memory, Network, Rows
-from rareword.trainer.search import SearchOptions, force, translate
+from rareword.trainer.search import Candidates, SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -78,7 +79,13 @@ class ScriptedModel:
     def network(self) -> "ScriptedModel":
         return self
 
-    def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
+    def narrowed(self, pieces_C: Tensor) -> "ScriptedModel":
+        raise AssertionError("not asked for")
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        assert own_BX is None
         return mask_BS, torch.zeros(len(mask_BS), dtype=torch.int64)
 
     def step(
@@ -104,8 +111,14 @@ class ScriptedModel:
         return log_probs_RV, torch.tensor(numbers), mask_RS / mask_RS.sum(1, keepdim=True)
 
 
-def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
-    """Sum of the log-probabilities of a target, step by step with one sentence."""
+def log_probabilities(
+    model: EncoderDecoder,
+    source: Sequence[int],
+    target: Sequence[int],
+    among: set[int] | None = None,
+) -> float:
+    """Sum of the log-probabilities of a target, step by step with one sentence; of the
+    probabilities among some pieces alone, if there are such."""
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
@@ -114,16 +127,25 @@ def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequ
         for id_ in [*target, EOS]:
             log_probs_BV, state, _ = network.step(state, previous, attended)
             total += float(log_probs_BV[0, id_])
+            if among is not None:
+                total -= float(log_probs_BV[0, sorted(among)].logsumexp(0))
             previous = torch.tensor([id_])
     return total
 
 
 def brute_force(
-    model: EncoderDecoder, source: Sequence[int], pieces: int, options: SearchOptions
+    model: EncoderDecoder,
+    source: Sequence[int],
+    pieces: int,
+    options: SearchOptions,
+    among: set[int] | None = None,
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """All targets that the options allow, the best first; at most 5 pieces with the end."""
+    """All targets that the options allow, the best first; at most 5 pieces with the end.
+
+    among: pieces over which probabilities are normalised.
+    """
     banned = {PAD, EOS} | ({UNK} if options.forbid_unk else set())
-    allowed = [i for i in range(pieces) if i not in banned]
+    allowed = [i for i in among or range(pieces) if i not in banned]
     most = min(5, math.floor(options.max_length_ratio * (len(source) + 1)))
     if options.max_length is not None:
         most = min(most, options.max_length + 1)
@@ -132,7 +154,7 @@ def brute_force(
     scored = []
     for length in range(fewest, most):
         for target in itertools.product(allowed, repeat=length):
-            total, n = log_probabilities(model, source, target), length + 1
+            total, n = log_probabilities(model, source, target, among), length + 1
             value = {
                 "power": total / n**p,
                 "gnmt": total / ((5 + n) / 6) ** p,
@@ -408,6 +430,47 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
         RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
     ):
         translate(model.network(), sources, SearchOptions(), CPU)
+
+
+# ---- candidate lists ----
+
+
+def test_a_search_among_candidates_finds_what_brute_force_finds_among_them() -> None:
+    """Lists of several lengths in one batch, one of them with nothing of its own."""
+    pieces, shared = 9, np.array([PAD, UNK, EOS, 4])
+    options = SearchOptions(beam=400, n_best=3, max_length_ratio=2.0)
+    for seed in range(2):
+        model = random_model(pieces, seed)
+        sources = [np.array([3]), np.array([5]), np.array([7])]
+        own = [np.array([3, 8]), np.array([], np.int64), np.array([6])]
+        found = translate(
+            model.network(), sources, options, CPU, candidates=Candidates(shared, own)
+        )
+        for source, ids, best in zip(sources, own, found, strict=True):
+            among = {*shared.tolist(), *ids.tolist()}
+            expected = brute_force(model, source, pieces, options, among)[:3]
+            assert [tuple(h.ids) for h in best] == [target for _, target in expected]
+            assert [h.score for h in best] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_lists_of_all_pieces_change_nothing(count: int) -> None:
+    """Whichever of them are shared; also for an ensemble, and when sentences leave the batch."""
+    models = [random_model(40, seed=6), random_model(40, seed=7)][:count]
+    networks = [model.network() for model in models]
+    network = networks[0] if count == 1 else Ensemble(networks)
+    sources, rng = random_sources(30, 40), np.random.default_rng(2)
+    options = SearchOptions(beam=3, n_best=2, alignments=True)
+    expected = translate(network, sources, options, CPU)
+    shared = np.array(sorted({PAD, UNK, EOS, *rng.choice(40, 11, replace=False).tolist()}))
+    rest = np.setdiff1d(np.arange(40), shared)
+    candidates = Candidates(shared, [rest] * 30)
+    found = translate(network, sources, options, CPU, candidates=candidates)
+    for one, other in zip(expected, found, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+        for left, right in zip(one, other, strict=True):
+            assert left.alignment == pytest.approx(right.alignment, abs=1e-5)
 
 
 # ---- sampling ----
