@@ -1,5 +1,5 @@
-"""`decode` of whole words from the corpus on, with small random models that like `<unk>`: what takes
-its place, and candidate lists."""
+"""`decode` of whole words from the corpus on, with small random models that like `<unk>`: what
+takes its place, and candidate lists."""
 
 import shutil
 from pathlib import Path
