@@ -47,7 +47,7 @@ format: $(INSTALLED)
 
 # The tables of options in the user guide, after a change of options.
 reference: $(INSTALLED)
-	$(BIN)/python -m rareword.pipelines.reference docs/training.md
+	$(BIN)/python -m rareword.pipelines.reference docs/decode.md docs/training.md
 
 # All tables of docs/benchmarks.md beside the peers, in one run: make bench TEXT=FILE
 bench: $(INSTALLED)

@@ -232,7 +232,9 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "|".join(["", *(f" {cell} ".replace("  ", " ") for cell in cells), "\n"])
 
-    first, *others = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    first, *others = (
+        [cell.replace("|", "\\|").replace("<", "&lt;") for cell in row] for row in rows
+    )
     return "".join([line(first), "|" + "---|" * len(first) + "\n", *map(line, others)])
 
 
