@@ -42,7 +42,7 @@ def render(
     shown = samples(test, systems[:-1], training, found["rare_threshold"], ids, details, maps)
     return pages.render(
         "report.html",
-        {"score": _score, "count": _count},
+        {"count": _count},
         found=found,
         names=names[:-1],
         sections=sections(found, names),
@@ -124,8 +124,8 @@ _SLOT = 54.0
 
 
 def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
-    """The paper's Figures 2 and 3: F1 by rank of training frequency, a line for each system. None
-    if there is no word. Each bin is drawn in the (geometric) middle of its ranks."""
+    """The paper's Figures 2 and 3: F1 by rank of training frequency, a line for each system;
+    empty if there is no word. Each bin is drawn in the (geometric) middle of its ranks."""
     rows = found["f1_by_training_rank"]
     if all(f1 is None for row in rows for f1 in row["f1"].values()):
         return []
@@ -174,7 +174,7 @@ def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
 
 def confidence_figures(found: Figures, names: Sequence[str]) -> list[Plot]:
     """Precision and recall of unseen words by the threshold of confidence, a line for each system
-    that has scores. None if there is nothing to draw."""
+    that has scores; empty if there is nothing to draw."""
     by_name = {name: found["systems"][name]["unseen_by_threshold"] or [] for name in names}
     thresholds = [
         row["threshold"]
