@@ -78,6 +78,7 @@ function heatMap(map) {
 for (const line of document.querySelectorAll("[data-map]")) {
   const button = create("button", { type: "button", className: "open" }, "attention");
   let drawn = null;
+  button.setAttribute("aria-label", `attention of ${line.querySelector("bdi").textContent}`);
   button.setAttribute("aria-expanded", "false");
   button.addEventListener("click", () => {
     const opens = button.getAttribute("aria-expanded") === "false";
