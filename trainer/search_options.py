@@ -68,7 +68,9 @@ class SearchOptions:
         at_most=1,
     )
     search_seed: int = option(1, help="of sample", at_least=0)
-    alignments: bool = option(False, help="write the attention weights too")
+    alignments: bool = option(
+        False, help="write the attention weights too; `evaluate` shows them as heat maps"
+    )
     batch_tokens: int = option(
         2048,
         help="source pieces, padding included, that the device searches at once",
