@@ -89,6 +89,7 @@ def _shape(annotation: Any) -> Shape:
 
 
 def shapes_of(cls: type) -> dict[str, Shape]:
+    """How each field is read, by name."""
     hints = typing.get_type_hints(cls)
     return {field.name: _shape(hints[field.name]) for field in dataclasses.fields(cls)}
 
