@@ -66,9 +66,6 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         self._checkpoint: Literal["best", "latest"] = checkpoint
         self._vocabulary_hash = vocabulary_hash
         self._text_rules, self._search = dict(text_rules), dict(search)
-        self._keeps_alignments = bool(search["alignments"])
-        if replace_unk != "none":
-            self._search["alignments"] = True
         self._device, self._threads = device, threads
         self._replace_unk, self._dictionary = replace_unk, dictionary
 
@@ -93,10 +90,12 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         loaded[0].check_vocabulary(self._vocabulary_hash, "the segmented data")
         vocabulary = vocabularies.read_both(self._models[0]).target
         replacement = None
+        search = SearchOptions(**self._search)
         if self._replace_unk != "none":
             found = {} if self._dictionary is None else read_dictionary(self._dictionary).first()
             replacement = Replacement(found)
-        return Loaded(model, device, SearchOptions(**self._search), vocabulary, replacement)
+            search = dataclasses.replace(search, alignments=True)
+        return Loaded(model, device, search, vocabulary, replacement)
 
     def run_inference(
         self,
@@ -121,7 +120,7 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
             limits,
             loaded.vocabulary,
             self._text_rules,
-            keeps_alignments=self._keeps_alignments,
+            keeps_alignments=self._search["alignments"],
             replacement=loaded.replacement,
             source_words=rows["words"].to_pylist() if loaded.replacement else (),
         )

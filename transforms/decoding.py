@@ -51,7 +51,8 @@ def read_batches(
     Raises RarewordError if its rows are not the same.
     """
     if corpus_url is not None:
-        corpus = tables.read_table(corpus_url, CORPUS)
+        groups = tables.iterate_row_groups(corpus_url, CORPUS, _COLUMNS)
+        corpus = pa.concat_tables([CORPUS.fields.empty_table().select(_COLUMNS), *groups])
     done = 0
     for place, part in enumerate(_slices(url, rows)):
         if corpus_url is None:
@@ -62,15 +63,18 @@ def read_batches(
         done += part.num_rows
 
 
+_COLUMNS = ["id", "source"]
+
+
 def _slices(url: str, rows: int) -> Iterator[pa.Table]:
     """At most `rows` rows at a time; a table without rows if there are none at all."""
     is_empty = True
-    for group in tables.iterate_row_groups(url, SEGMENTED, ["id", "source"]):
+    for group in tables.iterate_row_groups(url, SEGMENTED, _COLUMNS):
         for start in range(0, group.num_rows, rows):
             is_empty = False
             yield group.slice(start, rows)
     if is_empty:
-        yield SEGMENTED.fields.empty_table().select(["id", "source"])
+        yield SEGMENTED.fields.empty_table().select(_COLUMNS)
 
 
 def _with_words(batch: pa.Table, corpus: pa.Table, where: str) -> pa.Table:
