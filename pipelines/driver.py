@@ -9,7 +9,8 @@ from typing import Any
 from rareword.pipelines import job as jobs
 from rareword.pipelines import stages
 from rareword.pipelines.job import Outcome
-from rareword.pipelines.stages import Form, Run, Stage
+from rareword.pipelines.stages import Builder, Run, Stage
+from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.options import JobOptions, flag
@@ -20,16 +21,16 @@ _FLAGS = ("overwrite", "dry_run", "quiet")
 """Options of every job that the whole run hands on."""
 
 
-def argument_parser(form: Form, description: str) -> argparse.ArgumentParser:
+def argument_parser(command: str, description: str) -> argparse.ArgumentParser:
     """The options of the command."""
     parser = argparse.ArgumentParser(
-        prog=f"rareword {form}",
+        prog=f"rareword {command}",
         description=f"{description} Stages that are finished are skipped; one that was "
         "interrupted goes on or starts again.",
         epilog="Beam's own pipeline options may follow, as --name=value; all Beam jobs get them.",
         allow_abbrev=False,
     )
-    parser.add_argument("config", metavar="CONFIG.yaml", help=f"what to do: see docs/{form}.md")
+    parser.add_argument("config", metavar="CONFIG.yaml", help=f"what to do: see docs/{command}.md")
     parser.add_argument("--output", metavar="DIR", help="run directory, instead of the config's")
     parser.add_argument(
         "--set",
@@ -45,19 +46,23 @@ def argument_parser(form: Form, description: str) -> argparse.ArgumentParser:
 
 
 def drive(
-    form: Form, parser: argparse.ArgumentParser, argv: Sequence[str], end: Callable[[Run], str]
+    builder: type[Builder],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str],
+    end: Callable[[Run], str],
 ) -> int:
     """The command line: all stages, and then `end`, which gives the last lines to print."""
     given, beam_arguments = parser.parse_known_args(argv)
     jobs.check_beam_arguments(beam_arguments, list(parser._option_string_actions))
     flags = {name: getattr(given, name) for name in _FLAGS}
-    run = stages.load(given.config, given.set, given.output, form, **flags)
+    run = stages.load(given.config, given.set, given.output, builder=builder, **flags)
     _check(run)
     if given.dry_run:
         _print_plans(run, beam_arguments)
         return 0
     started = time.monotonic()
-    _write_record(form, run)
+    _check_record(builder.command, run, given.overwrite)
+    _write_record(builder.command, run)
     outcomes = [_perform(stage, beam_arguments) for stage in run.stages]
     text = end(run)
     if not given.quiet:
@@ -95,20 +100,42 @@ def _print_plans(run: Run, beam_arguments: Sequence[str]) -> None:
             finished.add(stage.name)
 
 
-def _write_record(form: Form, run: Run) -> None:
-    """Writes the config with every option that it left to its default, for the record."""
+def _check_record(command: str, run: Run, overwrite: bool) -> None:
+    """Raises RarewordError for a directory of another program or command, and for finished stages
+    that have got further inputs: now, not after the hours that these inputs take."""
     url = storage.join(run.output, CONFIG_NAME)
-    if storage.exists(url):
-        found = storage.read_json(url)
-        if not isinstance(found, dict) or found.get("job") != form:
+    if not storage.exists(url):
+        return
+    found = storage.read_json(url)
+    if not isinstance(found, dict) or found.get("job") != command:
+        raise RarewordError(f"{url} was not written by rareword {command}; choose another --output")
+    for stage in run.stages:
+        output, before = (
+            stage.options.output,
+            found.get("stages", {}).get(stage.name, {}).get("needs"),
+        )
+        if before is None or overwrite or not manifests.is_finished(output):
+            continue
+        if len(before) != len(stage.needs):
             raise RarewordError(
-                f"{url} was not written by rareword {form}; choose another --output"
+                f"--output: {output} was made of {len(before)} inputs and would now be made of "
+                f"{len(stage.needs)}; choose another directory or add --overwrite, which keeps all "
+                "that is as asked for"
             )
+
+
+def _write_record(command: str, run: Run) -> None:
+    """Writes the config with every option that it left to its default, for the record."""
     listed = {
-        stage.name: {"job": stage.job.name, "options": dataclasses.asdict(stage.options)}
+        stage.name: {
+            "job": stage.job.name,
+            "needs": stage.needs,
+            "options": dataclasses.asdict(stage.options),
+        }
         for stage in run.stages
     }
-    storage.write_json(url, {"job": form, "config": run.config, "stages": listed})
+    url = storage.join(run.output, CONFIG_NAME)
+    storage.write_json(url, {"job": command, "config": run.config, "stages": listed})
 
 
 def _table(run: Run, outcomes: Sequence[Outcome], seconds: float) -> str:

@@ -1,23 +1,50 @@
-"""`rareword run CONFIG.yaml`: one system, and baselines, from raw text to the report."""
+"""`rareword run CONFIG.yaml`: one system, and baselines beside it, from raw text to the report.
+
+    corpus/{train,dev,test}   words   merges   segmenter   segmented/{train,dev,test}   model
+    translations/test   report   baselines/NAME/{merges,segmenter,segmented,model,translations}
+
+Each is the directory of a job.
+"""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rareword.pipelines import driver, evaluate, stages
-from rareword.pipelines.stages import Run
+from rareword.pipelines.stages import Builder, Recipe, Run, System
 from rareword.schemas import storage
+
+
+class RunBuilder(Builder):
+    """The config of `rareword run`."""
+
+    command = "run"
+    required = (*Builder.required, "segmenter")
+    optional = ("baselines",)
+
+    def recipes(self) -> Iterator[Recipe]:
+        name = self.config["segmenter"]
+        segmenter = self.segmenter(name, "segmenter")
+        yield Recipe(name, segmenter, "", "", self.sections, stages.ENSEMBLE_SECTION in self.config)
+        yield from self.several("baselines", "baselines", (name,))
+
+    def system(self, recipe: Recipe) -> System:
+        segmenter, segmented = self.segmented(recipe)
+        model = self.train(recipe, "model", segmented)
+        translations = self.decode(recipe, "test", segmented["test"], [model])
+        decoded = ((recipe.name, translations),)
+        return System(recipe.name, segmenter, segmented["test"], (model,), decoded)
 
 
 def argument_parser() -> argparse.ArgumentParser:
     """The options of `rareword run`."""
     return driver.argument_parser(
-        "run", "Runs all jobs of an experiment, from raw text to the report."
+        RunBuilder.command, "Runs all jobs of an experiment, from raw text to the report."
     )
 
 
 def run(argv: Sequence[str]) -> int:
     """The command line of `rareword run`."""
-    return driver.drive("run", argument_parser(), argv, _end)
+    return driver.drive(RunBuilder, argument_parser(), argv, _end)
 
 
 def _end(done: Run) -> str:

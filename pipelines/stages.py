@@ -1,34 +1,21 @@
 """A config file, checked, becomes the stages of the whole run that it describes.
 
-`rareword run` has one system asked for, and baselines beside it:
-
-    corpus/{train,dev,test}   words   merges   segmenter   segmented/{train,dev,test}   model
-    translations/test   report   baselines/NAME/{merges,segmenter,segmented,model,translations}
-
-`rareword experiment` has systems of equal rank, with a model for each seed:
-
-    corpus/{train,dev,test}   words   dictionary   report
-    systems/NAME/{merges,segmenter}   systems/NAME/segmented/{train,dev,test}
-    systems/NAME/models/seed-1 ...   systems/NAME/translations/{seed-1 ...,ensemble}
-
-What two systems have alike is made once. Every stage's options are built here, before the first
-stage starts, so a typing error in the last section costs seconds, not the night before it.
+Every stage's options are built here, before the first stage starts, so a typing error in the last
+section costs seconds, not the night before it. What two systems have alike is made once.
 """
 
+import abc
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 from rareword.pipelines import learn_segmenter
 from rareword.pipelines.job import Job
 from rareword.schemas import config, storage
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.options import JobOptions, from_mapping, refuse_unknown
-
-Form = Literal["run", "experiment"]
-"""The two commands, and their forms of the config."""
 
 SECTIONS = (
     "prepare",
@@ -146,13 +133,14 @@ def load(
     url: str,
     changes: Sequence[str] = (),
     output: str | None = None,
-    form: Form = "run",
+    *,
+    builder: "type[Builder]",
     **flags: bool,
 ) -> Run:
     """Reads a config file and builds the options of all stages.
 
     changes: `section.key=value`, as `--set` gives them; they win over the file. output: wins over
-    the file's own. flags: `quiet` and the like, for every stage.
+    the file's own. builder: that of the command. flags: `quiet` and the like, for every stage.
     Raises RarewordError for whatever is unknown, missing or of the wrong type.
     """
     value = config.read(url)
@@ -162,7 +150,6 @@ def load(
         _set(value, change)
     if output is not None:
         value["output"] = output
-    builder = {"run": _RunBuilder, "experiment": _ExperimentBuilder}[form]
     return builder(url, value, flags).build()
 
 
@@ -182,7 +169,7 @@ def _set(value: dict[str, Any], change: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class Recipe:
     """A segmenter with its own models: what a system is made by."""
 
     name: str
@@ -199,15 +186,18 @@ class _Recipe:
         """Stage name of what comes before the translations."""
         return f"{self.shared}/{name}" if self.shared else name
 
-    def decoded(self, name: str) -> str:
-        """Stage name of translations."""
+    def translations(self, name: str) -> str:
+        """Stage name of what it made of the test data."""
         return f"{self.directory}/translations/{name}" if self.directory else f"translations/{name}"
 
 
-class _Builder:
-    """Turns the config's keys into stages; `where` stands before every error."""
+class Builder(abc.ABC):
+    """Turns the config's keys into stages; `where` stands before every error.
 
-    form: ClassVar[Form]
+    Each command has a subclass, for what its config says of the systems.
+    """
+
+    command: ClassVar[str]
     required: ClassVar[tuple[str, ...]] = ("output", "languages", "data")
     optional: ClassVar[tuple[str, ...]] = ()
     """Keys beside those that are required and the sections."""
@@ -217,7 +207,9 @@ class _Builder:
         refuse_unknown(value, (*self.required, *self.optional, *SECTIONS), where)
         for key in self.required:
             if key not in value:
-                raise RarewordError(f"{where}: the key {key!r} is missing; see docs/{self.form}.md")
+                raise RarewordError(
+                    f"{where}: the key {key!r} is missing; see docs/{self.command}.md"
+                )
         self.config = value
         self.output = _text(value["output"], f"{where}: output")
         self.sections = self._sections(value, where)
@@ -226,20 +218,20 @@ class _Builder:
         self.stages: list[Stage] = []
 
     def build(self) -> Run:
-        recipes = list(self._recipes())
+        recipes = list(self.recipes())
         self._prepare()
         self._add("words", "count-words", {"corpus": "corpus/train"})
-        systems = [self._system(recipe) for recipe in recipes]
+        systems = [self.system(recipe) for recipe in recipes]
         self._evaluate(systems)
         return Run(self.output, tuple(self.stages), tuple(systems), self.config)
 
-    def _recipes(self) -> Iterator[_Recipe]:
+    @abc.abstractmethod
+    def recipes(self) -> Iterator[Recipe]:
         """The systems, in the order of the report."""
-        raise NotImplementedError
 
-    def _system(self, recipe: _Recipe) -> System:
+    @abc.abstractmethod
+    def system(self, recipe: Recipe) -> System:
         """Adds the stages from the words to the translations of the test data."""
-        raise NotImplementedError
 
     # ---- the parts of the config ----
 
@@ -266,7 +258,7 @@ class _Builder:
             found[name] = section
         return found
 
-    def _several(self, key: str, folder: str, taken: Sequence[str] = ()) -> Iterator[_Recipe]:
+    def several(self, key: str, folder: str, taken: Sequence[str] = ()) -> Iterator[Recipe]:
         """The systems that a key of the config lists, or maps to keys of their own.
 
         folder: where they lie below the run directory. taken: names that are not theirs.
@@ -289,7 +281,7 @@ class _Builder:
                 raise RarewordError(f"{where}: expected keys and values, found {given!r}")
             refuse_unknown(given, ("segmenter", *_OF_A_SYSTEM), where)
             sections = self._sections(given, where)
-            segmenter = self._segmenter(given.get("segmenter", name), f"{key}.{name}")
+            segmenter = self.segmenter(given.get("segmenter", name), f"{key}.{name}")
             inherited = dict(self.sections)
             inherited["learn_segmenter"] = {  # but for options of other kinds
                 option: value
@@ -297,7 +289,7 @@ class _Builder:
                 if learn_segmenter.belongs(option, segmenter.kind)
             }
             shared = str(name) if "segmenter" in given else segmenter.models or str(name)
-            yield _Recipe(
+            yield Recipe(
                 str(name),
                 segmenter,
                 f"{folder}/{name}",
@@ -306,7 +298,7 @@ class _Builder:
                 ENSEMBLE_SECTION in self.config or ENSEMBLE_SECTION in given,
             )
 
-    def _segmenter(self, name: Any, key: str) -> Segmenter:
+    def segmenter(self, name: Any, key: str) -> Segmenter:
         if not isinstance(name, str):
             raise RarewordError(f"{self.where}: {key}: expected a segmenter, found {name!r}")
         refuse_unknown([name], SEGMENTERS, f"{self.where}: {key}")
@@ -382,7 +374,7 @@ class _Builder:
                     keep_raw=True,
                 )
 
-    def _segmented(self, recipe: _Recipe) -> tuple[str, dict[str, str]]:
+    def segmented(self, recipe: Recipe) -> tuple[str, dict[str, str]]:
         """Adds the stages from the words to segmented data; the names of segmenter and data."""
         at, sections = recipe.at, recipe.sections
         merging: dict[str, Any] = {"units": "characters", "transliterate": "none"}
@@ -425,7 +417,7 @@ class _Builder:
         }
         return segmenter.name, data
 
-    def _train(self, recipe: _Recipe, name: str, segmented: Mapping[str, str], **wired: Any) -> str:
+    def train(self, recipe: Recipe, name: str, segmented: Mapping[str, str], **wired: Any) -> str:
         """Adds a training; the name of its stage."""
         data = {"segmented": segmented["train"], "dev": segmented["dev"]}
         trained = recipe.sections["train"]
@@ -437,8 +429,8 @@ class _Builder:
         keys = {**trained, **recipe.sections[ENSEMBLE_SECTION]}
         return self._add(recipe.at(name), "train-ensemble", data, keys, **wired).name
 
-    def _decode(
-        self, recipe: _Recipe, name: str, segmented: str, models: Sequence[str], **wired: Any
+    def decode(
+        self, recipe: Recipe, name: str, segmented: str, models: Sequence[str], **wired: Any
     ) -> str:
         """Adds the decoding of the test data; the name of its stage."""
         given = {**recipe.segmenter.decoding, **recipe.sections["decode"]}
@@ -454,7 +446,7 @@ class _Builder:
             if rule == "dictionary":
                 align = self._add("dictionary", "align", {"corpus": "corpus/train"})
                 inputs["dictionary"] = align.name
-        return self._add(recipe.decoded(name), "decode", inputs, given, **wired).name
+        return self._add(recipe.translations(name), "decode", inputs, given, **wired).name
 
     def _evaluate(self, systems: Sequence[System]) -> None:
         """One report on all systems."""
@@ -472,91 +464,6 @@ class _Builder:
             name=name,
             quiet=True,  # the summary of the run shows its figures
             baseline=[f"{name}={storage.join(self.output, stage)}" for name, stage in others],
-        )
-
-
-class _RunBuilder(_Builder):
-    """The config of `rareword run`."""
-
-    form = "run"
-    required = (*_Builder.required, "segmenter")
-    optional = ("baselines",)
-
-    def _recipes(self) -> Iterator[_Recipe]:
-        name = self.config["segmenter"]
-        segmenter = self._segmenter(name, "segmenter")
-        yield _Recipe(name, segmenter, "", "", self.sections, ENSEMBLE_SECTION in self.config)
-        yield from self._several("baselines", "baselines", (name,))
-
-    def _system(self, recipe: _Recipe) -> System:
-        segmenter, segmented = self._segmented(recipe)
-        model = self._train(recipe, "model", segmented)
-        translations = self._decode(recipe, "test", segmented["test"], [model])
-        decoded = ((recipe.name, translations),)
-        return System(recipe.name, segmenter, segmented["test"], (model,), decoded)
-
-
-class _ExperimentBuilder(_Builder):
-    """The config of `rareword experiment`."""
-
-    form = "experiment"
-    required = (*_Builder.required, "systems")
-    optional = ("seeds", "ensemble")
-
-    def _recipes(self) -> Iterator[_Recipe]:
-        recipes = list(self._several("systems", "systems"))
-        if not recipes:
-            raise RarewordError(f"{self.where}: systems: name one at least")
-        return iter(recipes)
-
-    def _seeds(self) -> list[int]:
-        seeds = self.config.get("seeds", [1])
-        listed = seeds if isinstance(seeds, list) else [seeds]
-        if not listed or not all(type(seed) is int for seed in listed):
-            raise RarewordError(f"{self.where}: seeds: expected whole numbers, found {seeds!r}")
-        if len(set(listed)) < len(listed):
-            raise RarewordError(f"{self.where}: seeds: {listed} has one twice; give each once")
-        return listed
-
-    def _has_ensemble(self, recipe: _Recipe, seeds: Sequence[int]) -> bool:
-        """Whether all models of a system translate together too."""
-        wanted = self.config.get("ensemble")
-        if wanted is not None and type(wanted) is not bool:
-            raise RarewordError(f"{self.where}: ensemble: expected true or false, found {wanted!r}")
-        several = len(seeds) > 1 or recipe.trains_ensemble
-        if wanted and not several:
-            raise RarewordError(
-                f"{self.where}: ensemble: {recipe.name} has one model only; give two seeds or more"
-            )
-        return several and wanted is not False
-
-    def _system(self, recipe: _Recipe) -> System:
-        seeds = self._seeds()
-        if "seed" in recipe.sections["train"]:
-            raise RarewordError(
-                f"{self.where}: train: 'seed' is set by the run itself; give 'seeds' beside "
-                "'systems'"
-            )
-        segmenter, segmented = self._segmented(recipe)
-        models, translations = [], []
-        for seed in seeds:
-            models.append(self._train(recipe, f"models/seed-{seed}", segmented, seed=seed))
-            members = {"members": "best"} if recipe.trains_ensemble else {}
-            name = f"{recipe.name} seed {seed}" if len(seeds) > 1 else recipe.name
-            found = self._decode(recipe, f"seed-{seed}", segmented["test"], models[-1:], **members)
-            translations.append((name, found))
-        ensemble = None
-        if self._has_ensemble(recipe, seeds):
-            members = {"members": "all"} if recipe.trains_ensemble else {}
-            found = self._decode(recipe, "ensemble", segmented["test"], models, **members)
-            ensemble = (f"{recipe.name} ensemble", found)
-        return System(
-            recipe.name,
-            segmenter,
-            segmented["test"],
-            tuple(models),
-            tuple(translations),
-            ensemble,
         )
 
 

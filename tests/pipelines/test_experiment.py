@@ -228,7 +228,7 @@ def test_a_killed_experiment_goes_on_to_the_same_files(
 
 
 def test_a_further_seed_keeps_the_models_that_are_there(
-    config: str, finished: Path, tmp_path: Path
+    config: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The ensembles and the report are others then, so `--overwrite` must be given."""
     less = ["--set", "systems=[bpe-joint]", "--set", "evaluate.samples=1"]
@@ -237,6 +237,10 @@ def test_a_further_seed_keeps_the_models_that_are_there(
     before = changed_at(tmp_path / "out")
     assert "bpe-joint" in (tmp_path / "out/tables.md").read_text()
     assert "ensemble" not in read_json(f"{tmp_path}/out/report/metrics.json")["systems"]
+    assert cli.main(command) == 1
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/out/report was made of 4 inputs and would now be made of 6" in error
+    assert changed_at(tmp_path / "out") == before, "said before the second model is trained"
     assert cli.main([*command, "--overwrite"]) == 0
     after = changed_at(tmp_path / "out")
     changed = {name.split("/")[0] for name in before if before[name] != after.get(name)}

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from rareword.pipelines import learn_segmenter, stages
+from rareword.pipelines.experiment import ExperimentBuilder
 from rareword.pipelines.learn_segmenter import KINDS
-from rareword.pipelines.stages import SEGMENTERS, Run
+from rareword.pipelines.run import RunBuilder
+from rareword.pipelines.stages import SEGMENTERS, Builder, Run
 from rareword.schemas.errors import RarewordError
 
 CONFIG: dict[str, Any] = {
@@ -27,13 +29,17 @@ CONFIG: dict[str, Any] = {
 
 
 def load(
-    tmp_path: Path, *changes: str, remove: str = "", form: stages.Form = "run", **values: Any
+    tmp_path: Path,
+    *changes: str,
+    remove: str = "",
+    builder: type[Builder] = RunBuilder,
+    **values: Any,
 ) -> Run:
     config = {**CONFIG, **values}
     config.pop(remove, None)
     path = tmp_path / "my.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
-    return stages.load(str(path), changes, form=form)
+    return stages.load(str(path), changes, builder=builder)
 
 
 def by_name(found: Run) -> dict[str, Any]:
@@ -197,7 +203,9 @@ def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path)
     (tmp_path / "c.yaml").write_text(
         yaml.safe_dump({key: value for key, value in CONFIG.items() if key != "output"})
     )
-    found = stages.load(str(tmp_path / "c.yaml"), output="gs://b/run", quiet=True)
+    found = stages.load(
+        str(tmp_path / "c.yaml"), output="gs://b/run", builder=RunBuilder, quiet=True
+    )
     assert found.output == "gs://b/run"
     assert all(stage.options.quiet for stage in found.stages)
     assert by_name(found)["model"].segmented == "gs://b/run/segmented/train"
@@ -313,7 +321,7 @@ def test_a_bad_change_is_a_sentence(tmp_path: Path, change: str, sentence: str) 
 def test_a_file_that_is_no_config_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("just text\n")
     with pytest.raises(RarewordError, match=r"c\.yaml: expected keys and values, found 'just"):
-        stages.load(str(tmp_path / "c.yaml"))
+        stages.load(str(tmp_path / "c.yaml"), builder=RunBuilder)
 
 
 # ---- words looked up in a dictionary ----
@@ -384,7 +392,7 @@ SYSTEMS = ["wunk", "wdict", "c2-50k", "bpe", "bpe-joint", "bpe-joint-iso9"]
 
 def experiment(tmp_path: Path, *changes: str, **values: Any) -> Run:
     given = {"systems": SYSTEMS, **values}
-    return load(tmp_path, *changes, remove="segmenter", form="experiment", **given)
+    return load(tmp_path, *changes, remove="segmenter", builder=ExperimentBuilder, **given)
 
 
 def test_systems_have_a_model_a_seed_and_an_ensemble(tmp_path: Path) -> None:
