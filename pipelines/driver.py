@@ -140,7 +140,7 @@ def _write_record(command: str, run: Run) -> None:
 
 def _table(run: Run, outcomes: Sequence[Outcome], seconds: float) -> str:
     """The stages with their rows and times."""
-    from rareword.pipelines import report
+    from rareword.pipelines import pages
 
     rows = [("stage", "rows", "time")]
     for stage, outcome in zip(run.stages, outcomes, strict=True):
@@ -149,7 +149,7 @@ def _table(run: Run, outcomes: Sequence[Outcome], seconds: float) -> str:
     rows.append(("all", "", _time(seconds)))
     first, second, third = ("-" * max(map(len, column)) for column in zip(*rows, strict=True))
     rows.insert(1, (first, second, third))
-    return "\n".join(report.align(rows))
+    return "\n".join(pages.align(rows))
 
 
 def _time(seconds: float | None) -> str:

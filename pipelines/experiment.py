@@ -99,7 +99,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _end(done: Run) -> str:
     """Writes the tables; gives the main one, and where all lies."""
-    from rareword.pipelines import experiment_tables, report
+    from rareword.pipelines import experiment_tables, pages
 
     directory = done.directory(stages.REPORT)
     metrics = storage.read_json(storage.join(directory, evaluate.METRICS_NAME))
@@ -110,7 +110,7 @@ def _end(done: Run) -> str:
     storage.write_bytes(names[TABLES_NAME], experiment_tables.markdown(found).encode())
     return "\n".join(
         [
-            *report.align([heads, *rows]),
+            *pages.align([heads, *rows]),
             "",
             f"tables: {names[TABLES_NAME]}",
             f"report: {storage.join(directory, evaluate.PAGE_NAME)}",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rareword.pipelines import evaluate, evaluation_tables, pages
-from rareword.pipelines.comparison_report import Table, number, share
+from rareword.pipelines.pages import Table, number, share
 from rareword.pipelines.stages import Run, System
 from rareword.schemas import manifest as manifests
 from rareword.schemas import storage

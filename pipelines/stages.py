@@ -443,9 +443,9 @@ class Builder(abc.ABC):
                     f"{recipe.name}; give it to those, or take the system wdict"
                 )
             inputs["corpus"] = "corpus/test"
-            if rule == "dictionary":
-                align = self._add("dictionary", "align", {"corpus": "corpus/train"})
-                inputs["dictionary"] = align.name
+        if rule == "dictionary" or given.get("candidates"):
+            align = self._add("dictionary", "align", {"corpus": "corpus/train"})
+            inputs["dictionary"] = align.name
         return self._add(recipe.translations(name), "decode", inputs, given, **wired).name
 
     def _evaluate(self, systems: Sequence[System]) -> None:
@@ -458,7 +458,7 @@ class Builder(abc.ABC):
                 "translations": translations,
                 "references": "corpus/test",
                 "words": "words",
-                "segmented": systems[0].segmented,
+                "segmented": list(dict.fromkeys(system.segmented for system in systems)),
             },
             needs=tuple(stage for _, stage in others),
             name=name,

@@ -15,46 +15,39 @@ from torch import Tensor
 
 from rareword.schemas.errors import RarewordError
 from rareword.trainer.checkpoints import LoadedModel
-from rareword.trainer.model import EncoderDecoder, Memory, State
-from rareword.trainer.search import Searchable, Steps
+from rareword.trainer.model import Rows
+from rareword.trainer.precision import FLOAT32, Precision
+from rareword.trainer.search import Steps
 
 Mean = Literal["log", "probability"]
 
 
 class Ensemble:
-    """Models of one vocabulary, on one device. `together` checks the vocabulary."""
+    """Networks of one vocabulary, on one device, step by step; what they look at and their states
+    are tuples of the members' own. `together` checks the vocabulary."""
 
-    def __init__(self, models: Sequence[EncoderDecoder], mean: Mean = "log") -> None:
-        self._models, self._mean = tuple(models), mean
+    def __init__(self, networks: Sequence[Steps], mean: Mean = "log") -> None:
+        self._networks, self._mean = tuple(networks), mean
 
-    def network(self) -> "EnsembleNetwork":
-        return EnsembleNetwork([model.network() for model in self._models], self._mean)
+    def narrowed(self, pieces_C: Tensor) -> "Ensemble":
+        return Ensemble([network.narrowed(pieces_C) for network in self._networks], self._mean)
 
-
-class EnsembleNetwork:
-    """The members' networks step by step; memory and state are tuples of the members' own."""
-
-    def __init__(self, networks: Sequence[Steps], mean: Mean) -> None:
-        self._networks, self._mean = networks, mean
-
-    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Memory, ...]:
-        return tuple(network.encode(source_BS, mask_BS) for network in self._networks)
-
-    def start(self, memory: tuple[Memory, ...]) -> tuple[State, ...]:
-        return tuple(
-            network.start(own) for network, own in zip(self._networks, memory, strict=True)
-        )
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Any, Any]:
+        read = [network.read(source_BS, mask_BS, own_BX) for network in self._networks]
+        return tuple(attended for attended, _ in read), tuple(state for _, state in read)
 
     def step(
-        self, state: tuple[State, ...], previous_R: Tensor | None, memory: tuple[Memory, ...]
-    ) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None
+    ) -> tuple[Tensor, Any, Tensor]:
         """One piece: mean log_probs_RV (float32), the next states, mean attention weights_RS."""
         count = len(self._networks)
         states: list[Any] = []
         log_probs_RV, weights_RS = None, None
         # Added up one by one: all members' [R, V] at once may not fit beside them.
-        for network, own_state, own_memory in zip(self._networks, state, memory, strict=True):
-            own_RV, next_state, own_RS = network.step(own_state, previous_R, own_memory)
+        for network, own_state, own_attended in zip(self._networks, state, attended, strict=True):
+            own_RV, next_state, own_RS = network.step(own_state, previous_R, own_attended, rows)
             states.append(next_state)
             log_probs_RV = own_RV if log_probs_RV is None else self._add(log_probs_RV, own_RV)
             weights_RS = own_RS if weights_RS is None else weights_RS + own_RS
@@ -71,8 +64,11 @@ class EnsembleNetwork:
         return sum_RV + own_RV if self._mean == "log" else torch.logaddexp(sum_RV, own_RV)
 
 
-def together(loaded: Sequence[LoadedModel], mean: Mean = "log") -> Searchable:
-    """The models as one; a single one is itself.
+@torch.inference_mode()
+def together(
+    loaded: Sequence[LoadedModel], mean: Mean = "log", precision: Precision = FLOAT32
+) -> Steps:
+    """The models' networks as one; a single one is itself.
 
     Raises RarewordError if two of them have different vocabularies.
     """
@@ -84,5 +80,5 @@ def together(loaded: Sequence[LoadedModel], mean: Mean = "log") -> Searchable:
                 f"that in {other.directory} has {other.vocabulary_hash[:12]}; models translate "
                 "together only if they were trained with one vocabulary"
             )
-    models = [one.model for one in loaded]
-    return models[0] if len(models) == 1 else Ensemble(models, mean)
+    networks = [one.model.network(precision.dtype, precision.align) for one in loaded]
+    return networks[0] if len(networks) == 1 else Ensemble(networks, mean)

@@ -4,8 +4,9 @@ Each function here says in plain torch what the kernel of the same name in
 `trainer.triton_kernels` does; that is the oracle in the tests, and what runs on the CPU, in
 float64 and where Triton does not work.
 
-Letters: B batch, S source, H hidden, G the gates r, z, n (3 H), P the rows of the first product
-with the state, V vocabulary, N tokens. `...` is B or D, B with two directions.
+Letters: B batch, R hypotheses of its sentences, S source, H hidden, G the gates r, z, n (3 H), P
+the rows of the first product with the state, V vocabulary, N tokens. `...` is B or D, B with two
+directions.
 """
 
 import functools
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from rareword.schemas.vocabulary import PAD
 
+CACHED = 1 << 18
+"""Numbers that a CPU's caches hold; of more, several passes are as slow as memory."""
 WITHOUT_TRITON = "RAREWORD_WITHOUT_TRITON"
 """Environment variable: if it is set, the pieces run as plain torch on the GPU too."""
 
@@ -51,13 +54,27 @@ def _triton(tensor: Tensor) -> ModuleType | None:
 # ---- additive attention ----
 
 
-def energies(keys_BSH: Tensor, query_BH: Tensor, energy_H: Tensor) -> Tensor:
-    """energies_BS = energy_H . tanh(keys_BSH + query_BH), float32 or better."""
+def energies(
+    keys_BSH: Tensor, query_RH: Tensor, energy_H: Tensor, sentence_R: Tensor | None = None
+) -> Tensor:
+    """energies_RS = energy_H . tanh(keys_RSH + query_RH), float32 or better.
+
+    keys_RSH are those of sentence_R; without it there is one query for each sentence.
+    """
     if kernel := _triton(keys_BSH):
-        found: Tensor = kernel.energies(keys_BSH, query_BH, energy_H)
+        found: Tensor = kernel.energies(keys_BSH, query_RH, energy_H, sentence_R)
         return found
-    energies_BS = torch.tanh(keys_BSH + query_BH[:, None]) @ energy_H
-    return energies_BS.to(accumulator(keys_BSH))
+    if sentence_R is None:
+        energies_RS = torch.tanh(keys_BSH + query_RH[:, None]) @ energy_H
+        return energies_RS.to(accumulator(keys_BSH))
+    rows, source = len(query_RH), keys_BSH.shape[1]
+    energies_RS = query_RH.new_empty(rows, source, dtype=accumulator(keys_BSH))
+    block = max(1, CACHED // (source * keys_BSH.shape[2]))
+    for first in range(0, rows, block):
+        part = slice(first, first + block)
+        tanh_RSH = keys_BSH[sentence_R[part]].add_(query_RH[part, None]).tanh_()
+        energies_RS[part] = tanh_RSH @ energy_H
+    return energies_RS
 
 
 def energies_backward(

@@ -17,6 +17,7 @@ layers read the states of the layer below; what generates sees the uppermost, at
 Sentences are padded on the right, everywhere.
 """
 
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -39,11 +40,37 @@ class Memory(NamedTuple):
     """True on tokens, False on padding."""
 
 
-class State(NamedTuple):
-    """The decoder between two steps: its GRUs' states and the last context."""
+class Attended(NamedTuple):
+    """What `Network.step` looks at: of each source token its key, and its annotation's products
+    with all that reads a context. A context is a mean of annotations, so its products are the
+    means of theirs, which saves the step its largest ones."""
 
-    hidden_BLH: Tensor
-    context_BZ: Tensor
+    keys_BSH: Tensor
+    products_BSX: Tensor
+    """With the gates' columns, then with the readout's."""
+    bias_BS: Tensor
+    """0 on tokens, -inf on padding."""
+    own_BXE: Tensor | None = None
+    """Rows of the output matrix that the network itself lacks, for pieces of one sentence each."""
+    own_bias_BX: Tensor | None = None
+    """Their bias, -inf where there is none."""
+
+
+class State(NamedTuple):
+    """The decoder between two steps: its GRUs' states, and the last context's product with the
+    gates."""
+
+    hidden_RLH: Tensor
+    context_RG: Tensor
+
+
+class Rows(NamedTuple):
+    """The hypotheses of a step, R rows, and the B sentences they belong to, in ascending order."""
+
+    sentence_R: Tensor
+    place_R: Tensor
+    """Among the B x width places that the sentences have for their hypotheses."""
+    width: int
 
 
 class Gru(nn.Module):
@@ -202,10 +229,12 @@ class Network:
             [cast(part, extra, readout) for part, extra in zip(parts, columns, strict=True)], 1
         )
         self._readout_bias = cast(model.readout.bias, readout)
+        self._context_products = torch.cat([self._context, self._readout[:, -parts[2].shape[1] :]])
         self._low_rank = cast(model.low_rank.weight, readout // 2, self._extra)
         self.output_VE = cast(model.output.weight, self._extra, vocabulary)
         bias_V = model.output.bias
         self.output_bias_V = functional.pad(bias_V, (0, vocabulary), value=-torch.inf)
+        self._output = self.output_VE, self.output_bias_V  # of all pieces
 
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         """Reads sentences. `source_BS`: int64 ids with their end of sentence, right padded."""
@@ -238,38 +267,87 @@ class Network:
         states_SDBH = gru_scan(inputs_SDBG, first, self._encoder[number])
         return torch.cat([states_SDBH[:, 0], states_SDBH[:, 1].flip(0)], -1)
 
-    def start(self, memory: Memory) -> State:
-        """The state before the first piece, from the backward annotation of the first piece."""
+    def start(self, memory: Memory) -> Tensor:
+        """The states before the first piece, from the backward annotation of the first piece:
+        hidden_BLH."""
         backward_BZ = memory.annotations_BSZ[:, 0, self.config.encoder_hidden :]
         hidden_BX = torch.tanh(functional.linear(backward_BZ, self._initial, self._initial_bias))
-        return State(
-            hidden_BX.unflatten(1, (self.config.decoder_layers, -1)),
-            torch.zeros_like(memory.annotations_BSZ[:, 0]),
-        )
+        hidden_BLH: Tensor = hidden_BX.unflatten(1, (self.config.decoder_layers, -1))
+        return hidden_BLH
+
+    def narrowed(self, pieces_C: Tensor) -> "Network":
+        """The same network over these pieces of the target vocabulary alone, in their order."""
+        network = copy.copy(self)
+        network.output_VE = self.output_VE[pieces_C]
+        network.output_bias_V = self.output_bias_V[pieces_C]
+        network.columns = len(pieces_C)
+        network._output = self._output
+        return network
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Attended, State]:
+        """Reads sentences for `step`; the arguments of `encode`.
+
+        own_BX: further pieces of each sentence (int64), -1 where there is none. Their columns
+        follow those of the network, which must be `narrowed`.
+        """
+        memory = self.encode(source_BS, mask_BS)
+        products_BSX = functional.linear(memory.annotations_BSZ, self._context_products)
+        hidden_BLH = self.start(memory)
+        context_BG = products_BSX.new_zeros(len(source_BS), len(self._context))
+        attended = Attended(memory.keys_BSH, products_BSX, mask_bias(memory))
+        if own_BX is not None:
+            output_VE, bias_V = self._output
+            known_BX = own_BX.clamp_min(0)
+            own_bias_BX = bias_V[known_BX].masked_fill(own_BX < 0, -torch.inf)
+            attended = attended._replace(own_BXE=output_VE[known_BX], own_bias_BX=own_bias_BX)
+        return attended, State(hidden_BLH, context_BG)
 
     def step(
-        self, state: State, previous_B: Tensor | None, memory: Memory
+        self,
+        state: State,
+        previous_R: Tensor | None,
+        attended: Attended,
+        rows: Rows | None = None,
     ) -> tuple[Tensor, State, Tensor]:
-        """One piece: log_probs_BV (float32), the next state, attention weights_BS.
+        """One piece: log_probs_RV (float32; with pieces of the sentences' own [R, V + X]), the next
+        state, attention weights_RS. No gradients.
 
-        previous_B: the piece chosen last (int64); None at the first step. With it the state is
-        first updated by the previous piece and the context it was generated from.
+        previous_R: the piece chosen last (int64); None at the first step. With it the state is
+        first updated by the previous piece and the context it was generated from. rows: of
+        `attended`; None if there is one for each sentence.
         """
         model = self.model
-        hidden_BLH, context_BZ = state
-        if previous_B is None:
-            embedded_BE = hidden_BLH.new_zeros(len(hidden_BLH), len(self._low_rank))
+        hidden_RLH, context_RG = state
+        if previous_R is None:
+            embedded_RE = hidden_RLH.new_zeros(len(hidden_RLH), len(self._low_rank))
         else:
-            embedded_BE = self._embed(model.target_embedding, model.target_bias, previous_B)
-            hidden_BLH = self._update(hidden_BLH, embedded_BE, context_BZ)
-        query_BH = functional.linear(hidden_BLH[:, 0], self._query)
-        energies_BS = kernels.energies(memory.keys_BSH, query_BH, self._energy)
-        weights_BS = functional.softmax(energies_BS + mask_bias(memory), -1)
-        context_BZ = torch.bmm(weights_BS[:, None].to(self.dtype), memory.annotations_BSZ)[:, 0]
-        features_BE = self._generate(hidden_BLH[:, -1], embedded_BE, context_BZ)
-        logits_BV = functional.linear(features_BE, self.output_VE).to(energies_BS.dtype)
-        log_probs_BV = functional.log_softmax(logits_BV + self.output_bias_V, -1)
-        return log_probs_BV[:, : self.columns], State(hidden_BLH, context_BZ), weights_BS
+            embedded_RE = self._embed(model.target_embedding, model.target_bias, previous_R)
+            hidden_RLH = self._update(hidden_RLH, embedded_RE, context_RG)
+        query_RH = functional.linear(hidden_RLH[:, 0], self._query)
+        sentence_R = None if rows is None else rows.sentence_R
+        energies_RS = kernels.energies(attended.keys_BSH, query_RH, self._energy, sentence_R)
+        bias_RS = attended.bias_BS if rows is None else attended.bias_BS[rows.sentence_R]
+        weights_RS = functional.softmax(energies_RS + bias_RS, -1)
+        looked_RX = _products(weights_RS.to(self.dtype), attended.products_BSX, rows)
+        context_RG, readout_RH = looked_RX.split((len(self._context), len(self._readout)), 1)
+        own_RX = torch.cat([hidden_RLH[:, -1], embedded_RE], -1)
+        own = self._readout[:, : own_RX.shape[1]]
+        readout_RH = readout_RH + functional.linear(own_RX, own, self._readout_bias)
+        features_RE = self._features(readout_RH)
+        if features_RE.dtype == self.output_bias_V.dtype:
+            logits_RV = functional.linear(features_RE, self.output_VE, self.output_bias_V)
+        else:
+            logits_RV = functional.linear(features_RE, self.output_VE) + self.output_bias_V
+        logits_RV = logits_RV[:, : self.columns]
+        if attended.own_BXE is not None and attended.own_bias_BX is not None:
+            own_RX = _products(features_RE, attended.own_BXE.transpose(1, 2), rows)
+            bias_BX = attended.own_bias_BX
+            own_RX = own_RX + (bias_BX if rows is None else bias_BX[rows.sentence_R])
+            logits_RV = torch.cat([logits_RV, own_RX.to(logits_RV.dtype)], 1)
+        log_probs_RV = functional.log_softmax(logits_RV, -1)
+        return log_probs_RV, State(hidden_RLH, context_RG), weights_RS
 
     def forced(self, memory: Memory, target_BT: Tensor, rows_N: Tensor | None = None) -> Tensor:
         """features_NE of the target tokens, teacher forced, in the order of `target_BT.t()`.
@@ -279,7 +357,7 @@ class Network:
         """
         model, layers = self.model, self.config.decoder_layers
         embedded_TBE = self._embed(model.target_embedding, model.target_bias, target_BT.t())
-        start_BLH = self.start(memory).hidden_BLH
+        start_BLH = self.start(memory)
         hiddens_TBH, contexts_TBZ = scan(
             self._inputs(0, embedded_TBE),
             start_BLH[:, 0],
@@ -298,7 +376,8 @@ class Network:
             hiddens_TBH = torch.cat([start_1BH, states_TBH])
         shifted_TBE = functional.pad(embedded_TBE[:-1], (0, 0, 0, 0, 1, 0))
         parts = [part.flatten(0, 1) for part in (hiddens_TBH, shifted_TBE, contexts_TBZ)]
-        return self._generate(*(part if rows_N is None else part[rows_N] for part in parts))
+        parts_NX = torch.cat([part if rows_N is None else part[rows_N] for part in parts], -1)
+        return self._features(functional.linear(parts_NX, self._readout, self._readout_bias))
 
     def _embed(self, embedding: nn.Embedding, bias_E: Tensor | None, ids: Tensor) -> Tensor:
         """The pieces' embeddings [..., E], with dropout."""
@@ -317,30 +396,39 @@ class Network:
         norm = self._decoder_norms[number]
         return inputs if norm is None else _normalise(norm, inputs)
 
-    def _update(self, hidden_BLH: Tensor, embedded_BE: Tensor, context_BZ: Tensor) -> Tensor:
+    def _update(self, hidden_RLH: Tensor, embedded_RE: Tensor, context_RG: Tensor) -> Tensor:
         """The GRUs: the states after a piece."""
-        below_BX, states = embedded_BE, []
+        below_RX, states = embedded_RE, []
         for number, weights in enumerate(self._decoder):
-            hidden_BH = hidden_BLH[:, number].contiguous()
-            inputs_BG = self._inputs(number, below_BX)
+            hidden_RH = hidden_RLH[:, number].contiguous()
+            inputs_RG = self._inputs(number, below_RX)
             if number == 0:
-                inputs_BG = torch.addmm(inputs_BG, context_BZ, self._context.t())
-            products = torch.matmul(hidden_BH, weights.first.t())
-            gates_BG = torch.empty_like(inputs_BG)
-            below_BX, _ = cell_forward(inputs_BG, products, hidden_BH, weights, gates_BG)
-            states.append(below_BX)
+                inputs_RG = inputs_RG + context_RG
+            products = torch.matmul(hidden_RH, weights.first.t())
+            gates_RG = torch.empty_like(inputs_RG)
+            below_RX, _ = cell_forward(inputs_RG, products, hidden_RH, weights, gates_RG)
+            states.append(below_RX)
         return torch.stack(states, 1)
 
-    def _generate(self, hidden_NH: Tensor, embedded_NE: Tensor, context_NZ: Tensor) -> Tensor:
-        """features_NE before the output matrix: readout, maxout over adjacent pairs, low rank."""
-        parts_NX = torch.cat([hidden_NH, embedded_NE, context_NZ], -1)
-        readout_NH = functional.linear(parts_NX, self._readout, self._readout_bias)
+    def _features(self, readout_NH: Tensor) -> Tensor:
+        """features_NE before the output matrix: maxout over adjacent pairs, low rank."""
         if self.model.readout_norm is not None:
             size = self.config.hidden
             normed_NH = _normalise(self.model.readout_norm, readout_NH[:, :size])
             readout_NH = functional.pad(normed_NH, (0, readout_NH.shape[1] - size))
         maxout = readout_NH.unflatten(-1, (-1, 2)).amax(-1)
         return functional.linear(self.model.dropout(maxout), self._low_rank)
+
+
+def _products(values_RY: Tensor, matrices_BYX: Tensor, rows: Rows | None) -> Tensor:
+    """products_RX of each row with its sentence's matrix, sentence by sentence."""
+    if rows is None:
+        return torch.bmm(values_RY[:, None], matrices_BYX)[:, 0]
+    batch, size, _ = matrices_BYX.shape
+    values_BKY = values_RY.new_zeros(batch * rows.width, size)
+    values_BKY[rows.place_R] = values_RY
+    products_BKX = torch.bmm(values_BKY.view(batch, rows.width, size), matrices_BYX)
+    return products_BKX.flatten(0, 1)[rows.place_R]
 
 
 def _layers(modules: nn.ModuleList) -> list[Gru]:

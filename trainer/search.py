@@ -1,10 +1,10 @@
-"""Beam search, and forced scoring through the same `step`.
+"""Beam search, sampling, and scores of given outputs, all through the same `step`.
 
-Names carry shapes: B sentences of a batch, S source pieces (end-of-sentence included), R alive
-hypotheses of all sentences of the batch, V vocabulary, K beam.
+Names carry shapes: B sentences of a batch, S source pieces (end-of-sentence included), K beam,
+R alive hypotheses of all sentences of the batch, V vocabulary.
 
 The rules follow the paper's decoder: hypotheses are pruned by their summed log-probability; one
-that ends leaves the beam, which shrinks by one; scores are normalised by length^p only at the end,
+that ends leaves the beam, which shrinks by one; scores are normalised by length only at the end,
 the length including end-of-sentence. Beyond it, a sentence stops early once no alive hypothesis can
 still win, and ends at its length limit by force. Everything is decided sentence by sentence, so an
 output does not depend on its batch (beyond the last bits of a matrix product), and asking for more
@@ -21,54 +21,53 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
+from rareword.trainer.model import Rows
+from rareword.trainer.search_options import SearchOptions, length_limits, normalised
 
 Ids = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.float32]
+
+NONE: Ids = np.empty(0, np.int64)
+
+CHUNK = 32
+"""Pieces among which the greatest value is found first, where the greatest of all are sought."""
 
 
 class Steps(Protocol):
     """What search asks of a network: `trainer.model.Network`, or an ensemble of them.
 
-    Memory and state belong to the network: tuples, named or not and nested or not, of tensors
-    whose first dimension is the rows R.
+    What the sentences give is the network's own affair: tuples, named or not and nested or not, of
+    tensors whose first dimension is the sentences B or, in the state, the hypotheses R.
     """
 
-    def encode(self, source_BS: Tensor, mask_BS: Tensor, /) -> Any: ...
+    def narrowed(self, pieces_C: Tensor, /) -> "Steps":
+        """The same network over these pieces alone, in their order."""
 
-    def start(self, memory: Any, /) -> Any: ...
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None, /
+    ) -> tuple[Any, Any]:
+        """What `step` looks at, and the state before the first piece, of one row a sentence.
+
+        own_BX: further pieces of each sentence, whose columns follow; -1 where there is none.
+        """
 
     def step(
-        self, state: Any, previous_R: Tensor | None, memory: Any, /
-    ) -> tuple[Tensor, Any, Tensor]: ...
+        self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None, /
+    ) -> tuple[Tensor, Any, Tensor]:
+        """log_probs_RV (float32), which search may overwrite, the next state, weights_RS."""
 
 
-class Searchable(Protocol):
-    """A model: `trainer.model.EncoderDecoder`, or an ensemble."""
+class Candidates(NamedTuple):
+    """The pieces that outputs may be made of: the softmax is taken over them alone."""
 
-    def network(self) -> Steps: ...
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search."""
-
-    beam: int = 5
-    """Hypotheses kept per sentence; 1 is greedy search."""
-    n_best: int = 1
-    """Hypotheses returned per sentence, at most `beam`."""
-    length_penalty: float = 1.0
-    """The exponent p in score = log-probability / length^p; 0 switches normalisation off."""
-    max_length_ratio: float = 3.0
-    """Longest output in source lengths, end-of-sentence counted on both sides."""
-    batch_tokens: int = 2048
-    """Source pieces of a batch, padding and end-of-sentence included."""
-    forbid_unk: bool = False
-    """Never generate <unk>."""
-    alignments: bool = False
-    """Keep the attention weights."""
+    shared_C: Ids
+    """For all sentences, in ascending order; the special pieces must be among them."""
+    own: Sequence[Ids]
+    """Further ones for each sentence, none of them shared."""
 
 
 class Hypothesis(NamedTuple):
@@ -77,23 +76,10 @@ class Hypothesis(NamedTuple):
     ids: list[int]
     """Piece ids, without end-of-sentence."""
     score: float
-    """Length-normalised log-probability (natural logarithm)."""
+    """`normalised` log-probability (natural logarithm)."""
     alignment: Weights | None
     """float32 [T, S]: attention of each output piece, end-of-sentence last, on each source piece,
     end-of-sentence last; rows sum to 1."""
-
-
-def length_limit(source_length: int, options: SearchOptions) -> int:
-    """The most pieces an output may have, end-of-sentence included.
-
-    source_length: pieces, without end-of-sentence.
-    """
-    return max(2, math.floor(options.max_length_ratio * (source_length + 1)))
-
-
-def normalised(log_probability: float, length: int, options: SearchOptions) -> float:
-    """The score by which hypotheses are compared; `length` includes end-of-sentence."""
-    return log_probability / float(length**options.length_penalty)
 
 
 def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -112,125 +98,271 @@ def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
     return batches
 
 
-def beam_search(
-    model: Searchable,
+def translate(
+    network: Steps,
     sources: Sequence[Ids],
     options: SearchOptions,
     device: torch.device | str,
+    keys: Sequence[int] | None = None,
+    candidates: Candidates | None = None,
 ) -> list[list[Hypothesis]]:
     """Translates sentences of any number and length; one list per source, the best first.
 
-    sources: int ids [S] without end-of-sentence. A blank source gives one empty hypothesis with
-    score 0 and never enters the model. A sentence for which the model yields no finite
-    probability gives one empty hypothesis with score -inf.
+    sources: int ids [S] without end-of-sentence. keys: numbers of the sentences, by which what
+    `sample` draws does not depend on other sentences; left out, their places. candidates: what
+    outputs may be made of; left out, the whole vocabulary. A blank source gives
+    one empty hypothesis with score 0 and never enters the model. A sentence for which the model
+    yields no finite probability gives one empty hypothesis with score -inf.
     Raises RarewordError if a single sentence does not fit the device's memory.
     """
+    keys = range(len(sources)) if keys is None else keys
+    shared_C: Tensor | None = None
+    if candidates is not None:
+        shared_C = torch.from_numpy(candidates.shared_C).to(device)
+        network = network.narrowed(shared_C)
+    own = [NONE] * len(sources) if candidates is None else candidates.own
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        found = _search_in_memory(model, [sources[i] for i in chosen], options, device)
+        sentences = [_Sentence(sources[i], keys[i], own[i]) for i in chosen]
+        found = _search_in_memory(network, sentences, shared_C, options, device)
         for index, hypotheses in zip(chosen, found, strict=True):
             results[index] = hypotheses
     return results
 
 
+class _Sentence(NamedTuple):
+    source: Ids
+    key: int
+    own: Ids
+
+
 def _search_in_memory(
-    model: Searchable,
-    sources: list[Ids],
+    network: Steps,
+    sentences: Sequence[_Sentence],
+    shared_C: Tensor | None,
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches a batch; one that does not fit the device's memory is searched in halves."""
     try:
-        return _search(model, sources, options, device)
+        return _search(network, sentences, shared_C, options, device)
     except torch.OutOfMemoryError as error:
-        if len(sources) == 1:
+        if len(sentences) == 1:
             raise RarewordError(
-                f"a sentence of {len(sources[0]):,} pieces does not fit the memory of {device} "
-                f"with a beam of {options.beam}; lower the beam, choose a device with more memory, "
-                "or leave such long sentences out of the data"
+                f"a sentence of {len(sentences[0].source):,} pieces does not fit the memory of "
+                f"{device} with a beam of {options.width}; lower the beam, choose a device with "
+                "more memory, or leave such long sentences out of the data"
             ) from error
     # Outside the handler, where nothing holds the failed batch's tensors any more.
-    half = len(sources) // 2
+    half = len(sentences) // 2
     return [
         hypotheses
-        for part in (sources[:half], sources[half:])
-        for hypotheses in _search_in_memory(model, part, options, device)
+        for part in (sentences[:half], sentences[half:])
+        for hypotheses in _search_in_memory(network, part, shared_C, options, device)
     ]
 
 
 # ---- one batch ----
 
 
-class _Piece(NamedTuple):
-    """The last piece of a hypothesis, linked to those before; beams share their beginnings."""
-
-    id: int
-    weights_S: Weights | None
-    before: "_Piece | None"
-
-
-class _Alive(NamedTuple):
-    """A hypothesis without end-of-sentence."""
-
-    sentence: int
-    total: float
-    """Sum of its pieces' log-probabilities."""
-    last: _Piece | None
-
-
 @torch.inference_mode()
 def _search(
-    model: Searchable,
-    sources: list[Ids],
+    network: Steps,
+    batch: Sequence[_Sentence],
+    shared_C: Tensor | None,
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
-    """Searches one batch of sources, none of them blank."""
-    network = model.network()
-    memory = network.encode(*_padded(sources, device))
-    state = network.start(memory)
-    limits = [length_limit(len(source), options) for source in sources]
-    finished: list[list[Hypothesis]] = [[] for _ in sources]
-    alive = [_Alive(sentence, 0.0, None) for sentence in range(len(sources))]
-    previous_R: Tensor | None = None
+    """Searches one batch of sentences, none of them blank.
+
+    shared_C: the pieces that the network's columns stand for, if they are not all.
+    """
+    sources, sentences, width = [one.source for one in batch], len(batch), options.width
+    own_BX = None if shared_C is None else _filled([one.own for one in batch]).to(device)
+    attended, state = network.read(*_padded(sources, device), own_BX)
+    limits = [length_limits(len(source), options) for source in sources]
+    fewest_B, most_B = torch.tensor(limits, device=device).unbind(1)
+    uniforms_BKT = None
+    if options.search == "sample":
+        uniforms_BKT = _uniforms([one.key for one in batch], limits, options)
+    finished = _Finished.none(sentences, width, device)
+    trace: list[_Chosen] = []
+    lines = _Lines(torch.arange(sentences, device=device), sentences)
+    totals_BK = torch.full((sentences, width), -math.inf, device=device)
+    totals_BK[:, : 1 if uniforms_BKT is None else width] = 0.0
+    alive_R, previous_R = (totals_BK > -math.inf).flatten().nonzero()[:, 0], None
+    state = _take(state, alive_R // width)
     for length in itertools.count(1):  # of what this step makes, end-of-sentence included
-        log_probs_RV, state, weights_RS = network.step(state, previous_R, memory)
-        at_limit = [limits[hypothesis.sentence] == length for hypothesis in alive]
-        candidates = _candidates(_allowed(log_probs_RV, at_limit, options), alive, options.beam)
+        log_probs_RV, state, weights_RS = network.step(
+            state, previous_R, attended, lines.rows(alive_R, width)
+        )
+        log_probs_RV, sentence_R = log_probs_RV.float(), alive_R // width
+        _forbid(log_probs_RV, length, fewest_B[sentence_R], most_B[sentence_R], options)
+        if uniforms_BKT is None:
+            totals_BK, parents_BK, ids_BK = _best(log_probs_RV, totals_BK, alive_R)
+        else:
+            uniforms_R = uniforms_BKT[..., length - 1].flatten()[alive_R.cpu()].to(device)
+            totals_BK, parents_BK, ids_BK = _drawn(
+                log_probs_RV, totals_BK, alive_R, uniforms_R, options
+            )
+        if shared_C is not None and own_BX is not None:
+            ids_BK = _pieces(ids_BK, shared_C, own_BX)
+        open_BK = totals_BK > -math.inf
+        if uniforms_BKT is None:  # the beam shrinks by what has ended before
+            open_BK &= torch.arange(width, device=device) < width - finished.count_B[:, None]
+        ends_BK = open_BK & (ids_BK == EOS)
+        finished.add(ends_BK, totals_BK, parents_BK, length, options)
+        going_BK = open_BK & ~ends_BK
+        if uniforms_BKT is None:
+            going_BK &= _can_win(totals_BK, going_BK, finished, most_B, options)[:, None]
+        row_BK = torch.zeros(sentences * width, dtype=torch.int64, device=device)
+        row_BK[alive_R] = torch.arange(len(alive_R), device=device)
         weights = weights_RS.float().cpu().numpy() if options.alignments else None
-        survivors: list[tuple[int, _Alive]] = []  # with the row they come from
-        for sentence, ranked in candidates.items():
-            going: list[tuple[int, _Alive]] = []
-            width = options.beam - len(finished[sentence])  # shrinks by what has ended before
-            for total, row, id_ in ranked[:width]:
-                row_weights = (
-                    None if weights is None else weights[row, : len(sources[sentence]) + 1]
-                )
-                last = _Piece(id_, row_weights, alive[row].last)
-                if id_ == EOS:
-                    score = normalised(total, length, options)
-                    finished[sentence].append(_hypothesis(last, score))
-                else:
-                    going.append((row, _Alive(sentence, total, last)))
-            if going and _can_win(going[0][1], finished[sentence], limits[sentence], options):
-                survivors += going
-        if not survivors:
+        rows_BK = row_BK.view(sentences, width).cpu().numpy()
+        trace.append(_Chosen(ids_BK.cpu().numpy(), parents_BK.cpu().numpy(), rows_BK, weights))
+        alive_R = going_BK.flatten().nonzero()[:, 0]
+        if not len(alive_R):
             break
-        rows_R = torch.tensor([row for row, _ in survivors], device=device)
-        survived = [item for _, item in survivors]
-        state = _take(state, rows_R)
-        if [item.sentence for item in survived] != [item.sentence for item in alive]:
-            memory = _take(memory, rows_R)
-        alive = survived
-        previous_R = torch.tensor([item.last.id for item in alive if item.last], device=device)
-    return [
-        sorted(hypotheses, key=lambda h: -h.score)[: options.n_best]
-        or [Hypothesis([], -math.inf, None)]
-        for hypotheses in finished
-    ]
+        totals_BK = totals_BK.masked_fill(~going_BK, -math.inf)
+        parents_R = alive_R // width * width + parents_BK.flatten()[alive_R]
+        state = _take(state, row_BK[parents_R])
+        previous_R = ids_BK.flatten()[alive_R]
+        attended = lines.keep(attended, going_BK.any(1))
+    return finished.hypotheses(trace, [len(source) + 1 for source in sources], options)
+
+
+@dataclass
+class _Lines:
+    """Where the sentences of a batch lie in what their network looks at, which is cut when half of
+    them have ended."""
+
+    line_B: Tensor
+    count: int
+
+    def rows(self, alive_R: Tensor, width: int) -> Rows:
+        """The rows of a step, for hypotheses at these of the B x width places."""
+        line_R = self.line_B[alive_R // width]
+        return Rows(line_R, line_R * width + alive_R % width, width)
+
+    def keep(self, attended: Any, alive_B: Tensor) -> Any:
+        """What the network looks at, perhaps cut to the sentences that are alive."""
+        alive = alive_B.nonzero()[:, 0]
+        if 2 * len(alive) > self.count:
+            return attended
+        kept = _take(attended, self.line_B[alive])
+        self.count = len(alive)
+        self.line_B[alive] = torch.arange(self.count, device=alive.device)
+        return kept
+
+
+class _Chosen(NamedTuple):
+    """What a step chose for each place, and where it came from."""
+
+    ids_BK: npt.NDArray[np.int64]
+    parents_BK: npt.NDArray[np.int64]
+    """The place it goes on from, among those of the step before."""
+    row_BK: npt.NDArray[np.int64]
+    """The row of `weights_RS` of each place of the step before."""
+    weights_RS: Weights | None
+
+
+@dataclass
+class _Finished:
+    """The hypotheses that ended, in their order: F is K places, and one for waste."""
+
+    scores_BF: Tensor
+    """float64; -inf where there is none."""
+    lengths_BF: Tensor
+    parents_BF: Tensor
+    """The place of the hypothesis before its end-of-sentence."""
+    count_B: Tensor
+
+    @classmethod
+    def none(cls, sentences: int, width: int, device: torch.device | str) -> "_Finished":
+        shape = (sentences, width + 1)
+        return cls(
+            torch.full(shape, -math.inf, dtype=torch.float64, device=device),
+            torch.zeros(shape, dtype=torch.int64, device=device),
+            torch.zeros(shape, dtype=torch.int64, device=device),
+            torch.zeros(sentences, dtype=torch.int64, device=device),
+        )
+
+    def add(
+        self,
+        ends_BK: Tensor,
+        totals_BK: Tensor,
+        parents_BK: Tensor,
+        length: int,
+        options: SearchOptions,
+    ) -> None:
+        """Those that end with the step that makes `length` pieces."""
+        waste = self.scores_BF.shape[1] - 1
+        place_BK = self.count_B[:, None] + ends_BK.cumsum(1) - 1
+        place_BK = place_BK.masked_fill(~ends_BK, waste)
+        scores_BK = normalised(totals_BK.double(), length, options)
+        self.scores_BF.scatter_(1, place_BK, scores_BK)
+        self.scores_BF[:, waste] = -math.inf
+        self.lengths_BF.scatter_(1, place_BK, length)
+        self.parents_BF.scatter_(1, place_BK, parents_BK)
+        self.count_B += ends_BK.sum(1)
+
+    def hypotheses(
+        self, trace: Sequence[_Chosen], source_lengths: Sequence[int], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        """The n best of each sentence. source_lengths: with end-of-sentence."""
+        scores, lengths = self.scores_BF.tolist(), self.lengths_BF.tolist()
+        parents, counts = self.parents_BF.tolist(), self.count_B.tolist()
+        found = []
+        for sentence, count in enumerate(counts):
+            order = sorted(range(count), key=lambda i: -scores[sentence][i])[: options.n_best]
+            hypotheses = []
+            for place in order:
+                length, parent = lengths[sentence][place], parents[sentence][place]
+                ids, alignment = _follow(trace[:length], sentence, parent, source_lengths[sentence])
+                hypotheses.append(Hypothesis(ids, scores[sentence][place], alignment))
+            found.append(hypotheses or [Hypothesis([], -math.inf, None)])
+        return found
+
+
+def _follow(
+    trace: Sequence[_Chosen], sentence: int, place: int, source_length: int
+) -> tuple[list[int], Weights | None]:
+    """The pieces of a hypothesis and its attention, back from its end-of-sentence.
+
+    place: of the hypothesis at the step before the last of the trace.
+    """
+    ids, weights = [], []
+    for number in range(len(trace) - 1, -1, -1):
+        chosen = trace[number]
+        if chosen.weights_RS is not None:
+            row = chosen.row_BK[sentence, place]
+            weights.append(chosen.weights_RS[row, :source_length])
+        if number:
+            before = trace[number - 1]
+            ids.append(int(before.ids_BK[sentence, place]))
+            place = int(before.parents_BK[sentence, place])
+    return ids[::-1], np.stack(weights[::-1]) if weights else None
+
+
+def _filled(own: Sequence[Ids]) -> Tensor:
+    """own_BX, right filled with -1."""
+    filled = np.full((len(own), max(map(len, own))), -1, np.int64)
+    for row, ids in enumerate(own):
+        filled[row, : len(ids)] = ids
+    return torch.from_numpy(filled)
+
+
+def _pieces(columns_BK: Tensor, shared_C: Tensor, own_BX: Tensor) -> Tensor:
+    """The pieces that columns stand for: first the shared ones, then the sentence's own."""
+    shared = len(shared_C)
+    pieces_BK = shared_C[columns_BK.clamp_max(shared - 1)]
+    if not own_BX.shape[1]:
+        return pieces_BK
+    own_BK = own_BX.gather(1, (columns_BK - shared).clamp_min(0))
+    return torch.where(columns_BK < shared, pieces_BK, own_BK)
 
 
 def _padded(sources: Sequence[Ids], device: torch.device | str) -> tuple[Tensor, Tensor]:
@@ -244,149 +376,213 @@ def _padded(sources: Sequence[Ids], device: torch.device | str) -> tuple[Tensor,
     return torch.from_numpy(ids_BS).to(device), torch.from_numpy(mask_BS).to(device)
 
 
-def _allowed(log_probs_RV: Tensor, at_limit: list[bool], options: SearchOptions) -> Tensor:
-    """Sets what must not be generated to -inf: NaN, <pad>, and all but the end at the limit."""
-    allowed_RV = log_probs_RV.float().nan_to_num(nan=-math.inf, neginf=-math.inf)
-    allowed_RV[:, PAD] = -math.inf
+def _forbid(
+    log_probs_RV: Tensor, length: int, fewest_R: Tensor, most_R: Tensor, options: SearchOptions
+) -> None:
+    """Sets what must not be generated to -inf: <pad>, an end too early, all but the end at the
+    limit."""
+    log_probs_RV[:, PAD] = -math.inf
     if options.forbid_unk:
-        allowed_RV[:, UNK] = -math.inf
-    if any(at_limit):
-        rows = torch.tensor([row for row, ends in enumerate(at_limit) if ends]).to(
-            log_probs_RV.device
-        )
-        end_R = allowed_RV[rows, EOS]
-        allowed_RV[rows] = -math.inf
-        allowed_RV[rows, EOS] = end_R
-    return allowed_RV
+        log_probs_RV[:, UNK] = -math.inf
+    log_probs_RV[:, EOS].masked_fill_(fewest_R > length, -math.inf)
+    at_limit_R = most_R == length
+    if at_limit_R.any():
+        ends_R = log_probs_RV[at_limit_R, EOS]
+        log_probs_RV[at_limit_R] = -math.inf
+        log_probs_RV[at_limit_R, EOS] = ends_R
 
 
-def _candidates(
-    log_probs_RV: Tensor, alive: list[_Alive], beam: int
-) -> dict[int, list[tuple[float, int, int]]]:
-    """For each sentence its `beam` best continuations: (total, row, id), the best first.
+# ---- pruning ----
 
-    Equal totals are ordered by the rank of the hypothesis, then by id.
+
+def _best(
+    log_probs_RV: Tensor, totals_BK: Tensor, alive_R: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For each sentence its K best continuations, the best first: totals_BK, and the place they go
+    on from and their piece, both [B, K].
+
+    Equal totals are ordered by the rank of the hypothesis, then by id. A place without one has
+    -inf, as have hypotheses to which the model gives NaN.
     """
-    k = min(beam, log_probs_RV.shape[1])
+    sentences, width = totals_BK.shape
+    k = min(width, log_probs_RV.shape[1])
     values_Rk, ids_Rk = _top(log_probs_RV, k)
-    totals_R = torch.tensor([hypothesis.total for hypothesis in alive]).to(values_Rk.device)
-    # One row per sentence, one column per (hypothesis, continuation); -inf where there is none.
-    rows_of: dict[int, list[int]] = {}
-    for row, hypothesis in enumerate(alive):
-        rows_of.setdefault(hypothesis.sentence, []).append(row)
-    place_R = [
-        line * beam + slot
-        for line, rows in enumerate(rows_of.values())
-        for slot in range(len(rows))
-    ]
-    totals = torch.full((len(rows_of) * beam, k), -math.inf, device=values_Rk.device)
-    totals[torch.tensor(place_R).to(totals.device)] = totals_R[:, None] + values_Rk
-    best_BK, column_BK = totals.view(len(rows_of), beam * k).sort(
-        dim=1, descending=True, stable=True
+    found_Rk = totals_BK.flatten()[alive_R, None] + values_Rk
+    totals = totals_BK.new_full((sentences * width, k), -math.inf)
+    totals[alive_R] = found_Rk.nan_to_num(nan=-math.inf, neginf=-math.inf)
+    ids = ids_Rk.new_zeros(sentences * width, k)
+    ids[alive_R] = ids_Rk
+    best_BK, column_BK = _top(totals.view(sentences, -1), width)
+    return best_BK, column_BK // k, ids.view(sentences, -1).gather(1, column_BK)
+
+
+def _top(values_RN: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest values of each row and their columns, both [R, k]; of equal values the first.
+
+    Of a long row only the k chunks with the greatest maxima are looked at: what is in another one
+    has k values before it. (`topk` alone leaves open which of several equal values it returns.)
+    """
+    rows, columns = values_RN.shape
+    whole = columns // CHUNK
+    if whole <= 2 * k:
+        return _top_of(values_RN, torch.arange(columns, device=values_RN.device), k)
+    maxima = values_RN[:, : whole * CHUNK].unflatten(1, (whole, CHUNK)).amax(2)
+    _, chunk_Rk = _top_of(maxima, torch.arange(whole, device=values_RN.device), k)
+    inside = torch.arange(CHUNK, device=values_RN.device)
+    rest = torch.arange(whole * CHUNK, columns, device=values_RN.device)
+    column_RC = torch.cat(
+        [(chunk_Rk[:, :, None] * CHUNK + inside).flatten(1), rest.expand(rows, -1)], 1
     )
-    best, columns = best_BK[:, :beam].tolist(), column_BK[:, :beam].tolist()
-    ids = ids_Rk.tolist()
-    return {
-        sentence: [
-            (total, row, ids[row][column % k])
-            for total, column in zip(best[line], columns[line], strict=True)
-            if total > -math.inf
-            for row in [rows[column // k]]
-        ]
-        for line, (sentence, rows) in enumerate(rows_of.items())
-    }
+    return _top_of(values_RN.gather(1, column_RC), column_RC, k)
 
 
-def _top(values_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k greatest values of each row and their ids, both [R, k]; of equal values the lowest ids.
+_ORDER = 32
+"""Bits of the column's part of a key."""
 
-    `topk` alone leaves open which of several equal values it returns, and in which order.
+
+def _top_of(values_RC: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`_top` of float32 values and the columns they stand for, [C] or [R, C].
+
+    Each value becomes a number of its own: its bits, in an order that grows with it, above the
+    columns, which fall.
     """
-    values_Rk, ids_Rk = values_RV.topk(k, dim=1)
-    tied_R = (values_RV >= values_Rk[:, -1:]).sum(1) > k
-    if tied_R.any():
-        values, ids = values_RV[tied_R].sort(dim=1, descending=True, stable=True)
-        values_Rk[tied_R], ids_Rk[tied_R] = values[:, :k], ids[:, :k]
-    ids_Rk, order_Rk = ids_Rk.sort(dim=1)
-    values_Rk, order_Rk = values_Rk.gather(1, order_Rk).sort(dim=1, descending=True, stable=True)
-    return values_Rk, ids_Rk.gather(1, order_Rk)
+    bits = (values_RC + 0.0).view(torch.int32).long()  # -0 is 0
+    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = (bits << _ORDER) + ((1 << _ORDER) - 1 - columns)
+    keys_Rk = keys.topk(k, dim=1).values
+    bits = keys_Rk >> _ORDER
+    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    column_Rk = (1 << _ORDER) - 1 - (keys_Rk & ((1 << _ORDER) - 1))
+    return bits.int().view(torch.float32), column_Rk
 
 
-def _can_win(best: _Alive, finished: list[Hypothesis], limit: int, options: SearchOptions) -> bool:
-    """True if the best alive hypothesis may still enter the n best.
+def _can_win(
+    totals_BK: Tensor, going_BK: Tensor, finished: _Finished, most_B: Tensor, options: SearchOptions
+) -> Tensor:
+    """True [B] where the best alive hypothesis may still enter the n best.
 
-    Log-probabilities only add up downwards, so its score is at most its present total over the
-    greatest length it may reach.
+    Log-probabilities only add up downwards, so its score is at most that of its present total at
+    the greatest length it may reach.
     """
-    if len(finished) < options.n_best:
-        return True
-    scores = sorted((hypothesis.score for hypothesis in finished), reverse=True)
-    return normalised(best.total, limit, options) > scores[options.n_best - 1]
+    best_B = totals_BK.masked_fill(~going_BK, -math.inf).amax(1).double()
+    worst_B = finished.scores_BF.topk(options.n_best, dim=1).values[:, -1]
+    found: Tensor = normalised(best_B, most_B, options) > worst_B
+    return found
 
 
-def _hypothesis(last: _Piece, score: float) -> Hypothesis:
-    """Follows the links back from end-of-sentence."""
-    pieces = []
-    piece: _Piece | None = last
-    while piece is not None:
-        pieces.append(piece)
-        piece = piece.before
-    pieces.reverse()
-    weights = [piece.weights_S for piece in pieces if piece.weights_S is not None]
-    ids = [piece.id for piece in pieces[:-1]]
-    return Hypothesis(ids, score, np.stack(weights) if weights else None)
+# ---- drawing ----
+
+
+def _uniforms(
+    keys: Sequence[int], limits: Sequence[tuple[int, int]], options: SearchOptions
+) -> Tensor:
+    """Numbers in [0, 1) for each sentence, hypothesis and step: a function of seed and key."""
+    longest = max(most for _, most in limits)
+    drawn = np.zeros((len(keys), options.width, longest))
+    for line, (key, (_, most)) in enumerate(zip(keys, limits, strict=True)):
+        generator = np.random.default_rng([options.search_seed, *divmod(key % (1 << 64), 1 << 32)])
+        drawn[line, :, :most] = generator.random((options.width, most))
+    return torch.from_numpy(drawn)
+
+
+def _drawn(
+    log_probs_RV: Tensor,
+    totals_BK: Tensor,
+    alive_R: Tensor,
+    uniforms_R: Tensor,
+    options: SearchOptions,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Each hypothesis with one more piece, drawn by the inverse of the distribution function."""
+    scaled_RV = log_probs_RV / options.temperature
+    if 0 < options.top_k < scaled_RV.shape[1]:
+        values_Rk, ids_Rk = _top(scaled_RV, options.top_k)
+        scaled_RV = torch.full_like(scaled_RV, -math.inf).scatter_(1, ids_Rk, values_Rk)
+    probs_RV = functional.softmax(scaled_RV.double(), 1).nan_to_num_(nan=0.0)
+    if options.top_p < 1:
+        sorted_RV, ids_RV = probs_RV.sort(dim=1, descending=True, stable=True)
+        before_RV = sorted_RV.cumsum(1) - sorted_RV
+        probs_RV.scatter_(1, ids_RV, sorted_RV.masked_fill(before_RV >= options.top_p, 0.0))
+    sums_RV = probs_RV.cumsum(1)
+    ids_R1 = torch.searchsorted(sums_RV, uniforms_R[:, None] * sums_RV[:, -1:], right=True)
+    ids_R1 = ids_R1.clamp_max_(sums_RV.shape[1] - 1)
+    own_R = log_probs_RV.gather(1, ids_R1)[:, 0].nan_to_num(nan=-math.inf, neginf=-math.inf)
+    drawn = totals_BK.new_full((totals_BK.numel(),), -math.inf)
+    drawn[alive_R] = totals_BK.flatten()[alive_R] + own_R
+    ids = ids_R1.new_zeros(totals_BK.numel())
+    ids[alive_R] = ids_R1[:, 0]
+    parents_BK = torch.arange(totals_BK.shape[1], device=ids.device).expand(totals_BK.shape)
+    return drawn.view_as(totals_BK), parents_BK, ids.view_as(parents_BK)
 
 
 def _take(fields: Any, rows_R: Tensor) -> Any:
     """The given rows of every tensor of a tuple, of named tuples, or of tuples of them."""
+    if fields is None:
+        return None
     if isinstance(fields, Tensor):
         return fields.index_select(0, rows_R)
     taken = (_take(field, rows_R) for field in fields)
     return type(fields)(*taken) if hasattr(fields, "_fields") else type(fields)(taken)
 
 
-# ---- forced scoring ----
+# ---- given outputs ----
 
 
-def score(
-    model: Searchable,
+def force(
+    network: Steps,
     sources: Sequence[Ids],
     targets: Sequence[Sequence[int]],
     options: SearchOptions,
     device: torch.device | str,
-) -> list[float]:
-    """The scores that beam search would give to the targets (ids without end-of-sentence).
+) -> list[Hypothesis]:
+    """The targets (ids without end-of-sentence) with the scores that search would give them.
 
     A blank source gives 0 for a blank target and -inf for any other.
     """
-    scores = [-math.inf if len(target) else 0.0 for target in targets]
+    found = [
+        Hypothesis(list(map(int, target)), -math.inf if len(target) else 0.0, None)
+        for target in targets
+    ]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        totals = _force(model, [sources[i] for i in chosen], [targets[i] for i in chosen], device)
-        for index, total in zip(chosen, totals, strict=True):
-            scores[index] = normalised(total, len(targets[index]) + 1, options)
-    return scores
+        totals, alignments = _force(
+            network,
+            [sources[i] for i in chosen],
+            [targets[i] for i in chosen],
+            options.alignments,
+            device,
+        )
+        for place, index in enumerate(chosen):
+            score = normalised(totals[place], len(targets[index]) + 1, options)
+            found[index] = Hypothesis(found[index].ids, score, alignments[place])
+    return found
 
 
 @torch.inference_mode()
 def _force(
-    model: Searchable,
+    network: Steps,
     sources: list[Ids],
     targets: list[Sequence[int]],
+    alignments: bool,
     device: torch.device | str,
-) -> list[float]:
+) -> tuple[list[float], list[Weights | None]]:
     """The summed log-probabilities of one batch of targets, end-of-sentence included."""
-    network = model.network()
-    memory = network.encode(*_padded(sources, device))
-    state = network.start(memory)
+    attended, state = network.read(*_padded(sources, device))
     targets_BT, mask_BT = _padded([np.asarray(target) for target in targets], device)
     totals_B = torch.zeros(len(targets), device=device)
     previous_B: Tensor | None = None
+    weights = []
     for next_B, real_B in zip(targets_BT.T, mask_BT.T, strict=True):
-        log_probs_BV, state, _ = network.step(state, previous_B, memory)
+        log_probs_BV, state, weights_BS = network.step(state, previous_B, attended)
         chosen_B = log_probs_BV.float().gather(1, next_B[:, None])[:, 0]
         totals_B += torch.where(real_B, chosen_B, 0.0)
         previous_B = next_B
-    return totals_B.tolist()
+        if alignments:
+            weights.append(weights_BS.float().cpu().numpy())
+    return totals_B.tolist(), [
+        np.stack([step[row, : len(source) + 1] for step in weights[: len(target) + 1]])
+        if alignments
+        else None
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]

@@ -3,7 +3,8 @@
 Everything is computed in float32 and stored in the type of the destination. Rows may lie apart
 (strides), the last dimension is contiguous.
 
-Letters: B batch, S source, H hidden, G the gates r, z, n (3 H), V vocabulary, N tokens.
+Letters: B batch, R hypotheses of the batch's sentences, S source, H hidden, G the gates r, z, n
+(3 H), V vocabulary, N tokens.
 """
 
 # Types of the kernels' arguments are Triton's own: pointers, and numbers known when it compiles.
@@ -38,34 +39,52 @@ def _write(pointer, value, mask):
 
 
 @triton.jit
-def _energies(keys, query, energy, out, key_b, key_s, query_b, S, H, BLOCK: tl.constexpr):
-    """One program a source token of a sentence."""
-    s, b = tl.program_id(0), tl.program_id(1)
+def _energies(
+    keys,
+    query,
+    energy,
+    sentence,
+    out,
+    key_b,
+    key_s,
+    query_r,
+    S,
+    H,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a source token of a row; SHARED: several rows may be of one sentence."""
+    s, r = tl.program_id(0), tl.program_id(1)
+    b = tl.load(sentence + r) if SHARED else r
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, H, BLOCK):
         h = start + tl.arange(0, BLOCK)
         inside = h < H
         key = _read(keys + b * key_b + s * key_s + h, inside)
-        total += _tanh(key + _read(query + b * query_b + h, inside)) * _read(energy + h, inside)
-    tl.store(out + b * S + s, tl.sum(total, 0))
+        total += _tanh(key + _read(query + r * query_r + h, inside)) * _read(energy + h, inside)
+    tl.store(out + r * S + s, tl.sum(total, 0))
 
 
-def energies(keys_BSH: Tensor, query_BH: Tensor, energy_H: Tensor) -> Tensor:
-    batch, source, size = keys_BSH.shape
-    out_BS = torch.empty(batch, source, device=keys_BSH.device, dtype=torch.float32)
-    _energies[(source, batch)](
+def energies(
+    keys_BSH: Tensor, query_RH: Tensor, energy_H: Tensor, sentence_R: Tensor | None = None
+) -> Tensor:
+    rows, (_, source, size) = len(query_RH), keys_BSH.shape
+    out_RS = torch.empty(rows, source, device=keys_BSH.device, dtype=torch.float32)
+    _energies[(source, rows)](
         keys_BSH,
-        query_BH,
+        query_RH,
         energy_H,
-        out_BS,
+        keys_BSH if sentence_R is None else sentence_R,
+        out_RS,
         keys_BSH.stride(0),
         keys_BSH.stride(1),
-        query_BH.stride(0),
+        query_RH.stride(0),
         source,
         size,
+        SHARED=sentence_R is not None,
         BLOCK=_BLOCK,
     )
-    return out_BS
+    return out_RS
 
 
 @triton.jit

@@ -15,6 +15,7 @@ from rareword.trainer.feed import cut_batches, share
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.precision import Precision
+from rareword.trainer.search_options import SearchOptions
 
 TOKENS = 4096
 """Size of a batch, for the loss."""
@@ -94,11 +95,13 @@ def translations(
 
     `model` is in evaluation mode; each process searches for its share.
     """
-    from rareword.trainer.search import SearchOptions, beam_search
+    from rareword.trainer.search import translate
 
     mine = share(np.arange(count), group.rank, group.world)
     sources = [pairs.source[i] for i in mine]
-    found = beam_search(model, sources, SearchOptions(beam=config.bleu_beam), group.device)
+    with torch.inference_mode():
+        network = model.network()
+    found = translate(network, sources, SearchOptions(beam=config.bleu_beam), group.device)
     texts = {int(i): vocabulary.words(best[0].ids) for i, best in zip(mine, found, strict=True)}
     gathered = {i: text for part in group.gather(texts) for i, text in part.items()}
     return [gathered[i] for i in range(count)]

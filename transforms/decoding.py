@@ -20,7 +20,7 @@ from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, ShardRecord
 from rareword.schemas.vocabulary import Vocabulary
-from rareword.transforms import unk_replacement
+from rareword.transforms import candidates, unk_replacement
 from rareword.transforms.parts import KeyedTable, one_chunk
 from rareword.transforms.segmenters import split_words
 from rareword.transforms.text import restore
@@ -69,12 +69,12 @@ _COLUMNS = ["id", "source"]
 def _slices(url: str, rows: int) -> Iterator[pa.Table]:
     """At most `rows` rows at a time; a table without rows if there are none at all."""
     is_empty = True
-    for group in tables.iterate_row_groups(url, SEGMENTED, _COLUMNS):
+    for group in tables.iterate_row_groups(url, SEGMENTED):
         for start in range(0, group.num_rows, rows):
             is_empty = False
             yield group.slice(start, rows)
     if is_empty:
-        yield SEGMENTED.fields.empty_table().select(_COLUMNS)
+        yield SEGMENTED.fields.empty_table()
 
 
 def _with_words(batch: pa.Table, corpus: pa.Table, where: str) -> pa.Table:
@@ -100,15 +100,17 @@ def to_rows(
     vocabulary: Vocabulary,
     text_rules: Mapping[str, Any],
     *,
+    figures: Mapping[str, Sequence[int]] | None = None,
     keeps_alignments: bool = True,
     replacement: Replacement | None = None,
     source_words: Sequence[Sequence[str]] = (),
 ) -> pa.Table:
     """The rows of TRANSLATIONS for sentences `ids`, and further columns for counting: a bool
-    `at_limit`, with a replacement its COUNTERS.
+    `at_limit`, the figures, with a replacement its COUNTERS.
 
     found: for each sentence its hypotheses, the best first. limits: the most pieces an output may
-    have, end-of-sentence included. text_rules: undone on the words to give the text.
+    have, end-of-sentence included. text_rules: undone on the words to give the text. figures: by
+    name, one for each sentence.
     keeps_alignments: False leaves their column null. replacement: what takes the place of `<unk>`
     in pieces that are whole words; needs alignments and the words of each sentence's source.
     """
@@ -122,6 +124,9 @@ def to_rows(
         for pieces, _, _ in several
     ]
     counts: dict[str, pa.Array] = {"at_limit": pa.array(at_limit, pa.bool_())}
+    for name, values in (figures or {}).items():
+        repeated = np.repeat(np.asarray(values, np.int64), list(map(len, found)))
+        counts[name] = pa.array(repeated, pa.int64())
     if replacement is not None:
         replaced = [
             replacement.replace(pieces, vocabulary.texts(pieces), alignment, source)
@@ -159,7 +164,7 @@ def count(rows: pa.Table) -> dict[str, int]:
         "at_limit_outputs": pc.sum(best["at_limit"]).as_py() or 0,
         **{
             name: pc.sum(best[name]).as_py() or 0
-            for name in unk_replacement.COUNTERS
+            for name in (*unk_replacement.COUNTERS, *candidates.COUNTERS)
             if name in best.column_names
         },
     }

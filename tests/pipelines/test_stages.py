@@ -184,6 +184,11 @@ def test_baselines_get_their_own_directories_and_stand_in_the_report(tmp_path: P
         "words=out/baselines/words/translations/test",
         "bpe-9=out/baselines/bpe-9/translations/test",
     )
+    assert found["report"].segmented == (
+        "out/segmented/test",
+        "out/baselines/words/segmented/test",
+        "out/baselines/bpe-9/segmented/test",
+    )
 
 
 def test_a_change_wins_over_the_file(tmp_path: Path) -> None:
@@ -362,6 +367,14 @@ def test_copying_needs_the_corpus_alone(tmp_path: Path) -> None:
     assert "dictionary" not in found
 
 
+def test_candidates_come_from_the_dictionary(tmp_path: Path) -> None:
+    found = by_name(load(tmp_path, "decode.candidates=true", baselines=["words"]))
+    for name in ("translations/test", "baselines/words/translations/test"):
+        assert found[name].candidates
+        assert found[name].dictionary == "out/dictionary"
+        assert found[name].corpus is None
+
+
 def test_models_of_wunk_and_wdict_with_other_keys_are_refused(tmp_path: Path) -> None:
     own = {"learn_segmenter": {"max_vocabulary_size": 50}}
     with pytest.raises(RarewordError, match="two systems would write baselines/words/segmenter, "):
@@ -439,7 +452,10 @@ def test_systems_have_a_model_a_seed_and_an_ensemble(tmp_path: Path) -> None:
         "wunk seed 1",
         "out/systems/wunk/translations/seed-1",
     )
-    assert report.segmented == "out/systems/words/segmented/test"
+    assert report.segmented == (
+        "out/systems/words/segmented/test",
+        "out/systems/bpe-joint/segmented/test",
+    )
     assert report.baseline[:3] == (
         "wunk seed 7=out/systems/wunk/translations/seed-7",
         "wunk ensemble=out/systems/wunk/translations/ensemble",

@@ -19,7 +19,7 @@ from rareword.schemas import manifest as manifests
 from rareword.schemas import storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.trainer import checkpoints, ensemble
-from rareword.trainer.search import SearchOptions, beam_search
+from rareword.trainer.search import SearchOptions, translate
 
 TINY = {
     "embedding": "8",
@@ -182,8 +182,8 @@ def test_decoding_the_directory_is_search_with_all_its_members(
     plans = {}
     for mean in ("log", "probability"):
         loaded = [checkpoints.load_model(str(finished / name)) for name in MEMBERS]
-        both = ensemble.Ensemble([one.model for one in loaded], mean)  # type: ignore[arg-type]
-        expected = beam_search(both, sources, SearchOptions(beam=3), "cpu")
+        both = ensemble.together(loaded, mean)  # type: ignore[arg-type]
+        expected = translate(both, sources, SearchOptions(beam=3), "cpu")
         rows = decoded(data, tmp_path / mean, f"--model={finished}", f"--ensemble-mean={mean}")
         assert [row["score"] for row in rows] == pytest.approx(
             [h[0].score for h in expected], abs=1e-5

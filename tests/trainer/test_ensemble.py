@@ -14,8 +14,8 @@ from rareword.trainer import ensemble
 from rareword.trainer.checkpoints import LoadedModel
 from rareword.trainer.config import ModelConfig
 from rareword.trainer.ensemble import Ensemble, Mean
-from rareword.trainer.model import EncoderDecoder
-from rareword.trainer.search import SearchOptions, beam_search, score
+from rareword.trainer.model import EncoderDecoder, Network
+from rareword.trainer.search import SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -72,10 +72,10 @@ def loaded(model: EncoderDecoder, vocabulary: str = "a", directory: str = "m") -
 def test_a_model_with_itself_is_the_model(mean: Mean) -> None:
     model, sources = random_model(30, seed=2), random_sources(20, 30)
     options = SearchOptions(beam=4, n_best=3, alignments=True)
-    both = Ensemble([model, model], mean)
+    both = Ensemble([model.network(), model.network()], mean)
     for one, two in zip(
-        beam_search(model, sources, options, CPU),
-        beam_search(both, sources, options, CPU),
+        translate(model.network(), sources, options, CPU),
+        translate(both, sources, options, CPU),
         strict=True,
     ):
         assert [h.ids for h in one] == [h.ids for h in two]
@@ -95,12 +95,12 @@ def oracle_step(
         with torch.no_grad():
             source_BS = torch.tensor([[*source, EOS]])
             network = model.network()
-            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            state, previous = network.start(memory), None
+            attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            previous = None
             values.append([])
             weights.append([])
             for id_ in [*target, EOS]:
-                log_probs_BV, state, weights_BS = network.step(state, previous, memory)
+                log_probs_BV, state, weights_BS = network.step(state, previous, attended)
                 values[-1].append(log_probs_BV[0].double().numpy())
                 weights[-1].append(weights_BS[0].double().numpy())
                 previous = torch.tensor([id_])
@@ -118,7 +118,9 @@ def test_a_beam_as_large_as_the_space_finds_the_best_of_all_sequences(mean: Mean
         models = [random_model(pieces, seed), other_form(pieces, seed + 10)]
         source = random_sources(1, pieces, longest=1)[0]
         options = SearchOptions(beam=400, n_best=5, max_length_ratio=2.0)
-        found = beam_search(Ensemble(models, mean), [source], options, CPU)[0]
+        found = translate(
+            Ensemble([model.network() for model in models], mean), [source], options, CPU
+        )[0]
 
         def total(target: Any) -> float:
             means, _ = oracle_step(models, source, target, mean)  # noqa: B023
@@ -132,7 +134,7 @@ def test_a_beam_as_large_as_the_space_finds_the_best_of_all_sequences(mean: Mean
         assert [h.score for h in found] == pytest.approx([s for s, _ in expected], abs=1e-5)
         # Not what either finds alone, else the test would say little.
         for model in models:
-            alone = beam_search(model, [source], options, CPU)[0]
+            alone = translate(model.network(), [source], options, CPU)[0]
             assert [h.ids for h in alone] != [h.ids for h in found]
 
 
@@ -141,10 +143,10 @@ def test_scores_and_attention_are_the_means_of_the_members(mean: Mean) -> None:
     models = [random_model(40, 4), other_form(40, 5), random_model(40, 6)]
     sources = random_sources(20, 40)
     options = SearchOptions(beam=3, length_penalty=0.7, alignments=True)
-    both = Ensemble(models, mean)
-    best = [hypotheses[0] for hypotheses in beam_search(both, sources, options, CPU)]
-    forced = score(both, sources, [h.ids for h in best], options, CPU)
-    assert forced == pytest.approx([h.score for h in best], abs=1e-5)
+    both = Ensemble([model.network() for model in models], mean)
+    best = [hypotheses[0] for hypotheses in translate(both, sources, options, CPU)]
+    forced = force(both, sources, [h.ids for h in best], options, CPU)
+    assert [h.score for h in forced] == pytest.approx([h.score for h in best], abs=1e-5)
     for source, hypothesis in zip(sources, best, strict=True):
         means, weights = oracle_step(models, source, hypothesis.ids, mean)
         ids = [*hypothesis.ids, EOS]
@@ -157,11 +159,11 @@ def test_the_two_means_differ_and_only_probabilities_sum_to_one() -> None:
     models = [random_model(20, 1), random_model(20, 2)]
     sums = {}
     for mean in ("log", "probability"):
-        network = Ensemble(models, mean).network()
+        network = Ensemble([model.network() for model in models], mean)
         with torch.no_grad():
             source_BS = torch.tensor([[5, 6, EOS]])
-            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            log_probs_BV, _, _ = network.step(network.start(memory), None, memory)
+            attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            log_probs_BV, _, _ = network.step(state, None, attended)
         sums[mean] = float(log_probs_BV.exp().sum())
     assert sums["probability"] == pytest.approx(1.0, abs=1e-5)
     assert sums["log"] < 0.95
@@ -172,20 +174,20 @@ def test_what_one_member_finds_impossible_is_so_for_the_log_mean_alone() -> None
     with torch.no_grad():
         sure.output.bias[7] = -math.inf
     for mean, impossible in (("log", True), ("probability", False)):
-        network = Ensemble([sure, open_], mean).network()
+        network = Ensemble([sure.network(), open_.network()], mean)
         with torch.no_grad():
             source_BS = torch.tensor([[5, EOS]])
-            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            log_probs_BV, _, _ = network.step(network.start(memory), None, memory)
+            attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            log_probs_BV, _, _ = network.step(state, None, attended)
         assert (log_probs_BV[0, 7] == -math.inf) == impossible
         assert not log_probs_BV.isnan().any()
 
 
 def test_a_sentence_gives_the_same_output_in_every_batch() -> None:
-    both = Ensemble([random_model(40, 5), other_form(40, 5)])
+    both = Ensemble([random_model(40, 5).network(), other_form(40, 5).network()])
     sources = random_sources(30, 40)
     one, other = (
-        beam_search(both, sources, SearchOptions(beam=4, batch_tokens=tokens), CPU)
+        translate(both, sources, SearchOptions(beam=4, batch_tokens=tokens), CPU)
         for tokens in (1, 200)
     )
     assert [h[0].ids for h in one] == [h[0].ids for h in other]
@@ -197,5 +199,5 @@ def test_different_vocabularies_are_refused_with_both_names() -> None:
     members = [loaded(model), loaded(model, directory="n"), loaded(model, "b", "runs/other")]
     with pytest.raises(RarewordError, match=r"the model in m has vocabulary a, .*runs/other has b"):
         ensemble.together(members)
-    assert ensemble.together(members[:1]) is model
+    assert isinstance(ensemble.together(members[:1]), Network)
     assert isinstance(ensemble.together(members[:2]), Ensemble)

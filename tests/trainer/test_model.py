@@ -13,7 +13,7 @@ from rareword.trainer import model as module
 from rareword.trainer.config import ModelConfig
 from rareword.trainer.data import Batch
 from rareword.trainer.loss import batch_loss
-from rareword.trainer.model import EncoderDecoder, Memory, Network
+from rareword.trainer.model import EncoderDecoder, Network
 from rareword.trainer.precision import FLOAT32, Precision
 
 SOURCES = [[3, 4, 5, 6, EOS], [5, 3, EOS], [EOS]]
@@ -121,13 +121,14 @@ VARIANTS: list[dict[str, Any]] = [
 ids = str
 
 
-def stepped(network: Network, target_BT: torch.Tensor, memory: Memory) -> torch.Tensor:
-    """log_probs_BTV and weights of `step` along the true pieces."""
-    state, previous, found = network.start(memory), None, []
+def stepped(network: Network, batch: Batch) -> torch.Tensor:
+    """log_probs_BTV of `step` along the true pieces."""
+    attended, state = network.read(batch.source_BS, batch.mask_BS)
+    target_BT, previous, found = batch.target_BT, None, []
     for t in range(target_BT.shape[1]):
-        log_probs_BV, state, weights_BS = network.step(state, previous, memory)
+        log_probs_BV, state, weights_BS = network.step(state, previous, attended)
         np.testing.assert_allclose(weights_BS.sum(1).numpy(), 1, rtol=1e-12)
-        assert (weights_BS[~memory.mask_BS] == 0).all()
+        assert (weights_BS[~batch.mask_BS] == 0).all()
         previous = target_BT[:, t]
         found.append(log_probs_BV)
     return torch.stack(found, 1)
@@ -149,8 +150,7 @@ def test_steps_follow_the_equations(layers: int) -> None:
     model = make_model(encoder_layers=layers, decoder_layers=layers)
     reference, batch = Reference(model), batch_of(SOURCES, TARGETS)
     network = model.network()
-    memory = network.encode(batch.source_BS, batch.mask_BS)
-    found = stepped(network, batch.target_BT, memory)
+    found = stepped(network, batch)
     for b, pair in enumerate(zip(SOURCES, TARGETS, strict=True)):
         for t, row in enumerate(reference.log_probabilities(*pair)):
             np.testing.assert_allclose(found[b, t].numpy(), row, rtol=1e-9, atol=1e-12)
@@ -161,8 +161,7 @@ def test_steps_follow_the_equations(layers: int) -> None:
 def test_teacher_forced_loss_is_the_sum_over_steps(values: dict[str, Any]) -> None:
     model, batch = make_model(**values), batch_of(SOURCES, TARGETS)
     network = model.network()
-    memory = network.encode(batch.source_BS, batch.mask_BS)
-    total = chosen_loss(stepped(network, batch.target_BT, memory), batch.target_BT)
+    total = chosen_loss(stepped(network, batch), batch.target_BT)
     assert batch_loss(model, batch, FLOAT32)[1].item() == pytest.approx(total, rel=1e-12)
 
 
@@ -193,8 +192,7 @@ def test_padded_sizes_change_nothing(values: dict[str, Any]) -> None:
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             network = model.network(align=align)
-            memory = network.encode(batch.source_BS, batch.mask_BS)
-            results.append((loss, *gradients, stepped(network, batch.target_BT, memory)))
+            results.append((loss, *gradients, stepped(network, batch)))
     assert network.output_VE.shape == (8, 8)
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
@@ -211,8 +209,7 @@ def test_a_sentence_does_not_depend_on_its_batch(values: dict[str, Any]) -> None
 
     sources, targets = [sentence() for _ in range(80)], [sentence() for _ in range(80)]
     network, batch = model.network(), batch_of(sources, targets)
-    memory = network.encode(batch.source_BS, batch.mask_BS)
-    together = stepped(network, batch.target_BT, memory)
+    together = stepped(network, batch)
     total = 0.0
     for b, (source, target) in enumerate(zip(sources, targets, strict=True)):
         alone = batch_loss(model, batch_of([source], [target]), FLOAT32)[1].item()

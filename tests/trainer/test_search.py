@@ -1,7 +1,9 @@
 """Beam search against brute force, against itself in other batches, and at its edges."""
 
+import collections
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
-from rareword.trainer.model import EncoderDecoder, Memory, Network, State
-from rareword.trainer.search import SearchOptions, beam_search, score
+from rareword.trainer.ensemble import Ensemble
+from rareword.trainer.model import EncoderDecoder, Memory, Network, Rows
+from rareword.trainer.search import Candidates, SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -53,10 +56,19 @@ def random_sources(count: int, pieces: int, seed: int = 3, longest: int = 12) ->
     ]
 
 
+def scores(
+    model: EncoderDecoder,
+    sources: Sequence[np.ndarray],
+    targets: Sequence[Sequence[int]],
+    options: SearchOptions,
+) -> list[float]:
+    return [h.score for h in force(model.network(), sources, targets, options, CPU)]
+
+
 class ScriptedModel:
     """Log-probabilities by the pieces so far, from a dictionary; what it lacks is impossible.
 
-    The state carries the number of a prefix, the memory nothing but its shape.
+    The state is the number of a prefix.
     """
 
     def __init__(self, table: dict[tuple[int, ...], dict[int, float]], pieces: int) -> None:
@@ -67,71 +79,117 @@ class ScriptedModel:
     def network(self) -> "ScriptedModel":
         return self
 
-    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
-        return Memory(source_BS[..., None].float(), source_BS[..., None].float(), mask_BS)
+    def narrowed(self, pieces_C: Tensor) -> "ScriptedModel":
+        raise AssertionError("not asked for")
 
-    def start(self, memory: Memory) -> State:
-        return State(torch.zeros(len(memory.mask_BS), 1), memory.annotations_BSZ[:, 0])
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        assert own_BX is None
+        return mask_BS, torch.zeros(len(mask_BS), dtype=torch.int64)
 
     def step(
-        self, state: State, previous_B: Tensor | None, memory: Memory
-    ) -> tuple[Tensor, State, Tensor]:
-        assert len(state.hidden_BLH) == len(memory.mask_BS)
-        self.rows.append(len(memory.mask_BS))
-        log_probs_BV = torch.full((len(memory.mask_BS), self.pieces), -math.inf)
+        self,
+        numbers_R: Tensor,
+        previous_R: Tensor | None,
+        mask_BS: Tensor,
+        rows: Rows | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mask_RS = mask_BS if rows is None else mask_BS[rows.sentence_R]
+        assert len(mask_RS) == len(numbers_R)
+        self.rows.append(len(numbers_R))
+        log_probs_RV = torch.full((len(numbers_R), self.pieces), -math.inf)
         numbers = []
-        for row, number in enumerate(state.hidden_BLH[:, 0].int().tolist()):
+        for row, number in enumerate(numbers_R.tolist()):
             prefix = self.prefixes[number]
-            if previous_B is not None:
-                prefix = (*prefix, int(previous_B[row]))
+            if previous_R is not None:
+                prefix = (*prefix, int(previous_R[row]))
             self.prefixes.append(prefix)
             numbers.append(len(self.prefixes) - 1)
             for id_, value in self.table.get(prefix, {}).items():
-                log_probs_BV[row, id_] = value
-        weights_BS = memory.mask_BS.float() / memory.mask_BS.sum(1, keepdim=True)
-        return log_probs_BV, State(torch.tensor(numbers)[:, None].float(), state[1]), weights_BS
+                log_probs_RV[row, id_] = value
+        return log_probs_RV, torch.tensor(numbers), mask_RS / mask_RS.sum(1, keepdim=True)
 
 
-def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
-    """Sum of the log-probabilities of a target, step by step with one sentence."""
+def log_probabilities(
+    model: EncoderDecoder,
+    source: Sequence[int],
+    target: Sequence[int],
+    among: set[int] | None = None,
+) -> float:
+    """Sum of the log-probabilities of a target, step by step with one sentence; of the
+    probabilities among some pieces alone, if there are such."""
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
-        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, total = network.start(memory), None, 0.0
+        attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        previous, total = None, 0.0
         for id_ in [*target, EOS]:
-            log_probs_BV, state, _ = network.step(state, previous, memory)
+            log_probs_BV, state, _ = network.step(state, previous, attended)
             total += float(log_probs_BV[0, id_])
+            if among is not None:
+                total -= float(log_probs_BV[0, sorted(among)].logsumexp(0))
             previous = torch.tensor([id_])
     return total
 
 
 def brute_force(
-    model: EncoderDecoder, source: Sequence[int], pieces: int, limit: int, penalty: float
+    model: EncoderDecoder,
+    source: Sequence[int],
+    pieces: int,
+    options: SearchOptions,
+    among: set[int] | None = None,
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """All targets of at most `limit` pieces with end-of-sentence, the best first."""
-    allowed = [i for i in range(pieces) if i not in (PAD, EOS)]
-    return sorted(
-        (
-            (log_probabilities(model, source, target) / (len(target) + 1) ** penalty, target)
-            for length in range(limit)
-            for target in itertools.product(allowed, repeat=length)
-        ),
-        reverse=True,
-    )
+    """All targets that the options allow, the best first; at most 5 pieces with the end.
+
+    among: pieces over which probabilities are normalised.
+    """
+    banned = {PAD, EOS} | ({UNK} if options.forbid_unk else set())
+    allowed = [i for i in among or range(pieces) if i not in banned]
+    most = min(5, math.floor(options.max_length_ratio * (len(source) + 1)))
+    if options.max_length is not None:
+        most = min(most, options.max_length + 1)
+    fewest = max(options.min_length, math.floor(options.min_length_ratio * (len(source) + 1)))
+    p = options.length_penalty
+    scored = []
+    for length in range(fewest, most):
+        for target in itertools.product(allowed, repeat=length):
+            total, n = log_probabilities(model, source, target, among), length + 1
+            value = {
+                "power": total / n**p,
+                "gnmt": total / ((5 + n) / 6) ** p,
+                "reward": total + p * n,
+            }[options.length_form]
+            scored.append((value, target))
+    return sorted(scored, reverse=True)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
-def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(penalty: float) -> None:
+RULES: list[dict[str, Any]] = [
+    {"length_penalty": 0.0},
+    {"length_penalty": 0.6},
+    {"length_penalty": 1.0},
+    {"length_penalty": 2.0},
+    {"length_form": "gnmt", "length_penalty": 0.8},
+    {"length_form": "reward", "length_penalty": 1.5},
+    {"min_length": 2},
+    {"min_length_ratio": 1.0, "forbid_unk": True},
+    {"min_length": 3, "length_form": "reward", "length_penalty": 0.3},
+    {"max_length": 2},
+    {"max_length": 1, "min_length": 1},
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(rules: dict[str, Any]) -> None:
     pieces = 6  # four that can be generated beside </s>
     for seed in range(3):
         model = random_model(pieces, seed)
         source = random_sources(1, pieces, seed, longest=1)[0]
-        options = SearchOptions(beam=400, n_best=5, length_penalty=penalty, max_length_ratio=2.0)
-        expected = brute_force(model, source, pieces, limit=4, penalty=penalty)
-        found = beam_search(model, [source], options, CPU)[0]
-        assert [tuple(h.ids) for h in found] == [ids for _, ids in expected[:5]]
-        assert [h.score for h in found] == pytest.approx([s for s, _ in expected[:5]], abs=1e-5)
+        options = SearchOptions(beam=400, n_best=3, max_length_ratio=2.5, **rules)
+        expected = brute_force(model, source, pieces, options)[:3]
+        found = translate(model.network(), [source], options, CPU)[0]
+        assert [tuple(h.ids) for h in found] == [ids for _, ids in expected]
+        assert [h.score for h in found] == pytest.approx([s for s, _ in expected], abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -142,22 +200,22 @@ def test_a_sentence_gives_the_same_output_in_every_batch(beam: int, form: dict[s
     """Alone, in batches of a few and with 79 others: its translations and its forced score."""
     model, sources = random_model(40, seed=5, **form), random_sources(80, 40)
     choices = [SearchOptions(beam=beam, batch_tokens=tokens) for tokens in (1, 37, 100_000)]
-    results = [beam_search(model, sources, options, CPU) for options in choices]
+    results = [translate(model.network(), sources, options, CPU) for options in choices]
     targets = random_sources(80, 40, seed=4)
-    scores = [score(model, sources, targets, options, CPU) for options in choices]
+    found = [scores(model, sources, targets, options) for options in choices]
     for one, *others in zip(*results, strict=True):
         for other in others:
             assert [h.ids for h in other] == [h.ids for h in one]
             assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-5)
-    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
-    assert scores[2] == pytest.approx(scores[0], abs=1e-5)
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)
 
 
 def test_one_output_per_input_in_the_order_of_the_inputs() -> None:
     model, sources = random_model(30), random_sources(25, 30)
     sources[7] = sources[20] = np.array([], np.int32)
-    together = beam_search(model, sources, SearchOptions(), CPU)
-    alone = [beam_search(model, [source], SearchOptions(), CPU)[0] for source in sources]
+    together = translate(model.network(), sources, SearchOptions(), CPU)
+    alone = [translate(model.network(), [source], SearchOptions(), CPU)[0] for source in sources]
     assert [[h.ids for h in hypotheses] for hypotheses in together] == [
         [h.ids for h in hypotheses] for hypotheses in alone
     ]
@@ -169,15 +227,15 @@ def test_blank_in_is_blank_out_without_entering_the_model() -> None:
             raise AssertionError(f"the model's {name} was used")
 
     blank = np.array([], np.int32)
-    found = beam_search(Untouchable(), [blank, blank], SearchOptions(n_best=3), CPU)  # type: ignore[arg-type]
+    found = translate(Untouchable(), [blank, blank], SearchOptions(n_best=3), CPU)
     assert found == [[([], 0.0, None)], [([], 0.0, None)]]
-    assert beam_search(Untouchable(), [], SearchOptions(), CPU) == []  # type: ignore[arg-type]
+    assert translate(Untouchable(), [], SearchOptions(), CPU) == []
 
 
 def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
     model, sources = random_model(40, seed=2), random_sources(40, 40)
     by_number = [
-        beam_search(model, sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
+        translate(model.network(), sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
     ]
     for one, three, six in zip(*by_number, strict=True):
         assert (len(one), len(three), len(six)) == (1, 3, 6)
@@ -190,8 +248,8 @@ def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
 def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
     model, sources = random_model(40, seed=4), random_sources(30, 40)
     options = SearchOptions(beam=3, length_penalty=0.7)
-    best = [hypotheses[0] for hypotheses in beam_search(model, sources, options, CPU)]
-    forced = score(model, sources, [h.ids for h in best], options, CPU)
+    best = [hypotheses[0] for hypotheses in translate(model.network(), sources, options, CPU)]
+    forced = scores(model, sources, [h.ids for h in best], options)
     assert forced == pytest.approx([h.score for h in best], abs=1e-5)
     by_hand = [
         log_probabilities(model, source, h.ids) / (len(h.ids) + 1) ** 0.7
@@ -202,7 +260,7 @@ def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
 
 def test_forced_scores_of_blank_sentences_are_defined() -> None:
     model, blank = random_model(10), np.array([], np.int32)
-    assert score(model, [blank, blank], [[], [4]], SearchOptions(), CPU) == [0.0, -math.inf]
+    assert scores(model, [blank, blank], [[], [4]], SearchOptions()) == [0.0, -math.inf]
 
 
 def test_beam_one_is_greedy() -> None:
@@ -211,16 +269,16 @@ def test_beam_one_is_greedy() -> None:
         with torch.no_grad():
             source_BS = torch.tensor([[*source, EOS]])
             network = model.network()
-            memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            state, previous, ids = network.start(memory), None, []
+            attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+            previous, ids = None, []
             while len(ids) < 3 * (len(source) + 1) - 1:
-                log_probs_BV, state, _ = network.step(state, previous, memory)
+                log_probs_BV, state, _ = network.step(state, previous, attended)
                 log_probs_BV[0, PAD] = -math.inf
                 previous = log_probs_BV.argmax(1)
                 if previous == EOS:
                     break
                 ids.append(int(previous))
-        assert beam_search(model, [source], SearchOptions(beam=1), CPU)[0][0].ids == ids
+        assert translate(model.network(), [source], SearchOptions(beam=1), CPU)[0][0].ids == ids
 
 
 def test_an_alive_hypothesis_that_can_still_win_is_waited_for() -> None:
@@ -229,7 +287,7 @@ def test_an_alive_hypothesis_that_can_still_win_is_waited_for() -> None:
     model = ScriptedModel(
         {(): {EOS: -1.0, a: -1.1}, (a,): {a: -0.1, EOS: -3.0}, (a, a): {EOS: -0.1}}, pieces=4
     )
-    found = beam_search(model, [np.array([3])], SearchOptions(beam=2), CPU)[0]  # type: ignore[arg-type]
+    found = translate(model.network(), [np.array([3])], SearchOptions(beam=2), CPU)[0]
     assert found[0].ids == [a, a]
     assert found[0].score == pytest.approx((-1.1 - 0.1 - 0.1) / 3)
 
@@ -241,7 +299,7 @@ def test_search_stops_when_no_alive_hypothesis_can_win() -> None:
     }
     model = ScriptedModel({(): {EOS: -0.1, a: -9.0}, **endless}, pieces=4)
     options = SearchOptions(beam=2, max_length_ratio=25.0)
-    assert beam_search(model, [np.array([3])], options, CPU)[0][0].ids == []  # type: ignore[arg-type]
+    assert translate(model.network(), [np.array([3])], options, CPU)[0][0].ids == []
     assert len(model.rows) == 1  # -9 / 50 > -0.1 is false from the first step on
 
 
@@ -250,7 +308,7 @@ def test_finished_sentences_and_hypotheses_leave_the_batch() -> None:
     model = ScriptedModel(
         {(): {a: -0.5, b: -1.0}, (a,): {EOS: -0.1}, (b,): {b: -0.1}, (b, b): {EOS: -0.1}}, pieces=5
     )
-    beam_search(model, [np.array([3])] * 2, SearchOptions(beam=2), CPU)  # type: ignore[arg-type]
+    translate(model.network(), [np.array([3])] * 2, SearchOptions(beam=2), CPU)
     assert model.rows == [2, 4, 2]
 
 
@@ -258,16 +316,20 @@ def test_equal_scores_go_to_the_lowest_id() -> None:
     flat = {id_: -1.0 for id_ in range(1, 50)}
     table = {(): dict(flat), **{(id_,): dict(flat) for id_ in range(50)}}
     options = SearchOptions(beam=3, n_best=3, max_length_ratio=1.0)
-    found = beam_search(ScriptedModel(table, 50), [np.array([3])], options, CPU)[0]  # type: ignore[arg-type]
+    found = translate(ScriptedModel(table, 50), [np.array([3])], options, CPU)[0]
     # Two pieces at most: the end, or one piece and the end. All of the beam's totals are equal.
     assert [h.ids for h in found] == [[], [1], [3]]
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
-def test_the_greatest_values_are_those_of_a_stable_sort(k: int) -> None:
+@pytest.mark.parametrize("columns", [9, 32 * 40, 32 * 40 + 7])
+def test_the_greatest_values_are_those_of_a_stable_sort(k: int, columns: int) -> None:
+    """Short rows, and such as are searched chunk by chunk; many equal values, of either sign."""
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 4, (200, 9)).astype(np.float32)
+    values = rng.integers(-3, 4, (200, columns)).astype(np.float32) / 7
     values[rng.random(values.shape) < 0.3] = -np.inf
+    values[:50][values[:50] > 0] = -0.0
+    values[50:60, :-3] = -np.inf  # fewer than k, in the last columns
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     found, ids = search._top(torch.from_numpy(values), k)
     assert np.array_equal(ids.numpy(), order)
@@ -280,7 +342,7 @@ def test_pad_is_never_generated_and_unk_only_if_allowed() -> None:
     source = [np.array([3])]
     for forbid, expected in ((False, [UNK]), (True, [3])):
         options = SearchOptions(forbid_unk=forbid)
-        found = beam_search(ScriptedModel(table, 4), source, options, CPU)  # type: ignore[arg-type]
+        found = translate(ScriptedModel(table, 4), source, options, CPU)
         assert found[0][0].ids == expected
 
 
@@ -288,27 +350,27 @@ def test_pad_is_never_generated_and_unk_only_if_allowed() -> None:
 def test_outputs_end_at_the_length_limit(ratio: float) -> None:
     endless = {(3,) * n: {3: -0.1, EOS: -5.0} for n in range(40)}
     options = SearchOptions(beam=2, max_length_ratio=ratio, length_penalty=1.0)
-    found = beam_search(ScriptedModel(endless, 4), [np.array([3, 3, 3])], options, CPU)[0]  # type: ignore[arg-type]
+    found = translate(ScriptedModel(endless, 4), [np.array([3, 3, 3])], options, CPU)[0]
     length = math.floor(4 * ratio) - 1
     assert found[0].ids == [3] * length
     assert found[0].score == pytest.approx((-0.1 * length - 5.0) / (length + 1))
-    assert search.length_limit(3, options) == length + 1
+    assert search.length_limits(3, options) == (1, length + 1)
 
 
 def test_a_sentence_without_finite_probabilities_gives_an_empty_output() -> None:
     broken = ScriptedModel({(): {3: math.nan}}, 4)
-    found = beam_search(broken, [np.array([3]), np.array([3, 3])], SearchOptions(), CPU)  # type: ignore[arg-type]
+    found = translate(broken, [np.array([3]), np.array([3, 3])], SearchOptions(), CPU)
     assert found == [[([], -math.inf, None)]] * 2
 
 
 def test_alignments_have_a_row_per_piece_and_ignore_padding() -> None:
     model, sources = random_model(30, seed=9), random_sources(20, 30)
     options = SearchOptions(beam=3, n_best=2, alignments=True)
-    together = beam_search(model, sources, options, CPU)
-    plain = beam_search(model, sources, SearchOptions(beam=3, n_best=2), CPU)
+    together = translate(model.network(), sources, options, CPU)
+    plain = translate(model.network(), sources, SearchOptions(beam=3, n_best=2), CPU)
     for source, hypotheses, without in zip(sources, together, plain, strict=True):
         assert [h.ids for h in hypotheses] == [h.ids for h in without]
-        alone = beam_search(model, [source], options, CPU)[0]
+        alone = translate(model.network(), [source], options, CPU)[0]
         for hypothesis, same in zip(hypotheses, alone, strict=True):
             assert hypothesis.alignment is not None
             assert hypothesis.alignment.shape == (len(hypothesis.ids) + 1, len(source) + 1)
@@ -318,14 +380,14 @@ def test_alignments_have_a_row_per_piece_and_ignore_padding() -> None:
 
 def test_alignments_are_the_weights_of_the_forced_run() -> None:
     model, source = random_model(30, seed=9), random_sources(1, 30)[0]
-    found = beam_search(model, [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
+    found = translate(model.network(), [source], SearchOptions(beam=4, alignments=True), CPU)[0][0]
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
-        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous, rows = network.start(memory), None, []
+        attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        previous, rows = None, []
         for id_ in [*found.ids, EOS]:
-            _, state, weights_BS = network.step(state, previous, memory)
+            _, state, weights_BS = network.step(state, previous, attended)
             rows.append(weights_BS[0].numpy())
             previous = torch.tensor([id_])
     assert found.alignment == pytest.approx(np.stack(rows), abs=1e-5)
@@ -348,7 +410,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, sources = random_model(20), random_sources(9, 20)
-    expected = beam_search(model, sources, SearchOptions(), CPU)
+    expected = translate(model.network(), sources, SearchOptions(), CPU)
     encode = Network.encode
 
     def small_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
@@ -357,7 +419,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
         return encode(network, source_BS, mask_BS)
 
     monkeypatch.setattr(Network, "encode", small_encode)
-    found = beam_search(model, sources, SearchOptions(), CPU)
+    found = translate(model.network(), sources, SearchOptions(), CPU)
     assert [h[0].ids for h in found] == [h[0].ids for h in expected]
 
     def no_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
@@ -367,4 +429,150 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
     with pytest.raises(
         RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
     ):
-        beam_search(model, sources, SearchOptions(), CPU)
+        translate(model.network(), sources, SearchOptions(), CPU)
+
+
+# ---- candidate lists ----
+
+
+def test_a_search_among_candidates_finds_what_brute_force_finds_among_them() -> None:
+    """Lists of several lengths in one batch, one of them with nothing of its own."""
+    pieces, shared = 9, np.array([PAD, UNK, EOS, 4])
+    options = SearchOptions(beam=400, n_best=3, max_length_ratio=2.0)
+    for seed in range(2):
+        model = random_model(pieces, seed)
+        sources = [np.array([3]), np.array([5]), np.array([7])]
+        own = [np.array([3, 8]), np.array([], np.int64), np.array([6])]
+        found = translate(
+            model.network(), sources, options, CPU, candidates=Candidates(shared, own)
+        )
+        for source, ids, best in zip(sources, own, found, strict=True):
+            among = {*shared.tolist(), *ids.tolist()}
+            expected = brute_force(model, source, pieces, options, among)[:3]
+            assert [tuple(h.ids) for h in best] == [target for _, target in expected]
+            assert [h.score for h in best] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_lists_of_all_pieces_change_nothing(count: int) -> None:
+    """Whichever of them are shared; also for an ensemble, and when sentences leave the batch."""
+    models = [random_model(40, seed=6), random_model(40, seed=7)][:count]
+    networks = [model.network() for model in models]
+    network = networks[0] if count == 1 else Ensemble(networks)
+    sources, rng = random_sources(30, 40), np.random.default_rng(2)
+    options = SearchOptions(beam=3, n_best=2, alignments=True)
+    expected = translate(network, sources, options, CPU)
+    shared = np.array(sorted({PAD, UNK, EOS, *rng.choice(40, 11, replace=False).tolist()}))
+    rest = np.setdiff1d(np.arange(40), shared)
+    candidates = Candidates(shared, [rest] * 30)
+    found = translate(network, sources, options, CPU, candidates=candidates)
+    for one, other in zip(expected, found, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+        for left, right in zip(one, other, strict=True):
+            assert left.alignment == pytest.approx(right.alignment, abs=1e-5)
+
+
+# ---- sampling ----
+
+
+def test_what_is_drawn_is_distributed_as_the_model_says() -> None:
+    table = {(): {3: math.log(0.5), 4: math.log(0.3), EOS: math.log(0.2)}, (3,): {EOS: 0.0}}
+    table[(4,)] = {3: math.log(0.25), EOS: math.log(0.75)}
+    table[(4, 3)] = {EOS: 0.0}
+    options = SearchOptions(search="sample", n_best=4000, length_penalty=0.0)
+    found = translate(ScriptedModel(table, 5), [np.array([3])], options, CPU)[0]
+    counts = collections.Counter(tuple(h.ids) for h in found)
+    expected = {(3,): 0.5, (4,): 0.225, (4, 3): 0.075, (): 0.2}
+    assert counts.keys() == expected.keys()
+    for ids, share in expected.items():
+        deviation = (share * (1 - share) / 4000) ** 0.5
+        assert abs(counts[ids] / 4000 - share) < 4 * deviation
+    assert all(h.score == pytest.approx(math.log(expected[tuple(h.ids)]), abs=1e-5) for h in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"top_k": 2}, {3: 0.625, 4: 0.375}),
+        ({"top_k": 1}, {3: 1.0}),
+        ({"top_p": 0.5}, {3: 1.0}),
+        ({"top_p": 0.51}, {3: 0.625, 4: 0.375}),
+        ({"temperature": 0.5}, {3: 0.25 / 0.38, 4: 0.09 / 0.38, 5: 0.04 / 0.38}),
+        ({"temperature": 0.01}, {3: 1.0}),
+    ],
+    ids=str,
+)
+def test_drawing_from_some_of_the_pieces(rules: dict, expected: dict[int, float]) -> None:
+    first = {3: math.log(0.5), 4: math.log(0.3), 5: math.log(0.2)}
+    table = {(): first, **{(id_,): {EOS: 0.0} for id_ in first}}
+    options = SearchOptions(search="sample", n_best=2000, **rules)
+    found = translate(ScriptedModel(table, 6), [np.array([3])], options, CPU)[0]
+    counts = collections.Counter(h.ids[0] for h in found)
+    assert counts.keys() == expected.keys()
+    for id_, share in expected.items():
+        assert abs(counts[id_] / 2000 - share) <= 4 * (share * (1 - share) / 2000) ** 0.5
+    # The score is the model's own, whatever was drawn from.
+    assert all(h.score == pytest.approx(first[h.ids[0]] / 2) for h in found)
+
+
+def test_what_is_drawn_for_a_sentence_depends_on_its_key_and_the_seed_alone() -> None:
+    model, sources = random_model(40, seed=5), random_sources(30, 40)
+    keys = [7 * i for i in range(30)]
+    options = [
+        SearchOptions(search="sample", n_best=2, batch_tokens=tokens, search_seed=seed)
+        for tokens, seed in ((1, 1), (100_000, 1), (100_000, 2))
+    ]
+    one, other, reseeded = (
+        [[h.ids for h in best] for best in translate(model.network(), sources, chosen, CPU, keys)]
+        for chosen in options
+    )
+    assert one == other
+    assert one != reseeded
+    backwards = translate(model.network(), sources[::-1], options[1], CPU, keys[::-1])
+    assert [[h.ids for h in best] for best in backwards[::-1]] == one
+    assert len({tuple(ids) for best in one for ids in best}) > 30
+    for best in translate(model.network(), sources, options[0], CPU, keys):
+        assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
+
+
+def test_drawn_outputs_have_their_forced_scores_and_alignments() -> None:
+    model, sources = random_model(40, seed=5), random_sources(20, 40)
+    options = SearchOptions(search="sample", n_best=3, alignments=True, min_length=2)
+    for source, best in zip(
+        sources, translate(model.network(), sources, options, CPU), strict=True
+    ):
+        assert len(best) == 3
+        forced = force(model.network(), [source] * 3, [h.ids for h in best], options, CPU)
+        for drawn, same in zip(best, forced, strict=True):
+            assert len(drawn.ids) >= 2
+            assert drawn.score == pytest.approx(same.score, abs=1e-5)
+            assert drawn.alignment == pytest.approx(same.alignment, abs=1e-5)
+
+
+# ---- options ----
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"n_best": 6}, "--n-best: 6 is more than --beam 5"),
+        ({"search": "forced", "n_best": 2}, "--n-best: --search forced"),
+        ({"temperature": 0.5}, "--temperature needs --search sample"),
+        ({"top_k": 3}, "--top-k needs --search sample"),
+        ({"top_p": 0.9}, "--top-p needs --search sample"),
+        ({"min_length_ratio": 3.0}, "--min-length-ratio: 3.0 is not below"),
+        ({"min_length": 9, "max_length": 8}, "--min-length: 9 is more than --max-length 8"),
+    ],
+    ids=str,
+)
+def test_contradictions_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(RarewordError, match=re.escape(said)):
+        SearchOptions(**values).check()
+
+
+def test_the_paper_s_search_bans_the_end_for_half_of_the_source() -> None:
+    options = SearchOptions(**SearchOptions.PRESETS["paper"])
+    assert options.beam == 12
+    # 7 pieces and the end: an end of 3.5 is too early for 4 pieces, 3 x 8 are the most.
+    assert search.length_limits(7, options) == (5, 24)

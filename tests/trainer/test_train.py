@@ -26,7 +26,7 @@ from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.precision import FLOAT32
 from rareword.trainer.progress import RECORD
-from rareword.trainer.search import SearchOptions, beam_search
+from rareword.trainer.search import SearchOptions, translate
 from rareword.trainer.state import RunState
 from rareword.trainer.train import Corpora, Trainer
 
@@ -116,7 +116,7 @@ def test_it_learns_to_copy_and_to_reverse(
     assert state.history[-1]["bleu"] > 95
     vocabulary.write_both(data.vocabularies, str(tmp_path))
     model = checkpoints.load_model(str(tmp_path)).model
-    found = beam_search(model, [np.array([3, 5, 7, 9], np.int32)], SearchOptions(), "cpu")
+    found = translate(model.network(), [np.array([3, 5, 7, 9], np.int32)], SearchOptions(), "cpu")
     assert found[0][0].ids == [3, 5, 7, 9][::order]
 
 

@@ -12,7 +12,7 @@ from rareword.trainer.data import Pairs, Sentences
 from rareword.trainer.distributed import Group
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.precision import FLOAT32
-from rareword.trainer.search import SearchOptions, beam_search
+from rareword.trainer.search import SearchOptions, translate
 
 ALONE = Group(torch.device("cpu"))
 PIECES = ["<pad>", "<unk>", "</s>", *"abcdef"]
@@ -44,10 +44,10 @@ def test_loss_is_the_mean_over_tokens(
     total, tokens, network = 0.0, 0, model.network()
     for i in range(len(pairs)):
         source_BS = torch.tensor([[*pairs.source[i], EOS]])
-        memory = network.encode(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-        state, previous = network.start(memory), None
+        attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
+        previous = None
         for piece in [*pairs.target[i].tolist(), EOS]:
-            log_probs_BV, state, _ = network.step(state, previous, memory)
+            log_probs_BV, state, _ = network.step(state, previous, attended)
             total -= log_probs_BV[0, piece].item()
             tokens += 1
             previous = torch.tensor([piece])
@@ -56,8 +56,11 @@ def test_loss_is_the_mean_over_tokens(
 
 
 def searched(model: EncoderDecoder, pairs: Pairs, count: int, beam: int) -> list[str]:
-    found = beam_search(
-        model, [pairs.source[i] for i in range(count)], SearchOptions(beam=beam), ALONE.device
+    found = translate(
+        model.network(),
+        [pairs.source[i] for i in range(count)],
+        SearchOptions(beam=beam),
+        ALONE.device,
     )
     return [" ".join(PIECES[i] for i in best[0].ids) for best in found]
 

@@ -1,4 +1,5 @@
-"""`decode --replace-unk` from the corpus on, with small random models that like `<unk>`."""
+"""`decode` of whole words from the corpus on, with small random models that like `<unk>`: what
+takes its place, and candidate lists."""
 
 import shutil
 from pathlib import Path
@@ -17,12 +18,12 @@ from rareword.schemas import tables
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.manifest import Plan
 from rareword.schemas.tables import DICTIONARY, SEGMENTED
-from rareword.schemas.vocabulary import UNK
+from rareword.schemas.vocabulary import EOS, UNK
 from rareword.trainer import checkpoints, ensemble
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
-from rareword.trainer.search import SearchOptions, beam_search
+from rareword.trainer.search import Candidates, SearchOptions, translate
 from rareword.trainer.state import RunState
 
 TRAIN = [("the red cat runs", "die rote Katze rennt"), ("the cat sees a dog", "die Katze sieht")]
@@ -120,7 +121,7 @@ def plainly_replaced(
     table = pa.concat_tables([tables.read_table(url, SEGMENTED) for url in manifest.urls])
     options = SearchOptions(beam=3, n_best=n_best, alignments=True)
     sources = [np.array(ids) for ids in table["source"].to_pylist()]
-    found = beam_search(ensemble.together(loaded), sources, options, "cpu")
+    found = translate(ensemble.together(loaded), sources, options, "cpu")
     pieces = vocabularies.read_both(str(root / "segmented")).target.pieces
     lines = [TEST[id_] for id_ in table["id"].to_pylist()]
     seen = dict.fromkeys(("end", "dictionary", "copy", "unknown", "two"), 0)
@@ -235,11 +236,12 @@ def test_what_does_not_go_together_is_a_sentence(
     corpus, dictionary = f"--corpus={root}/corpus/test", f"--dictionary={root}/dictionary"
     copy, looked_up = "--replace-unk=copy", "--replace-unk=dictionary"
     assert "--replace-unk needs --corpus" in error(copy)
-    assert "--dictionary and --replace-unk dictionary belong together" in error(copy, dictionary)
-    assert "--dictionary and --replace-unk dictionary belong together" in error(looked_up, corpus)
-    assert "--dictionary is for --replace-unk" in error(dictionary)
+    assert "--dictionary is for --replace-unk dictionary or" in error(copy, corpus, dictionary)
+    assert "--replace-unk dictionary needs --dictionary" in error(looked_up, corpus)
+    assert "--dictionary is for --replace-unk dictionary or" in error(dictionary)
     assert "--corpus is for --replace-unk" in error(corpus)
     assert "--forbid-unk leaves nothing to replace" in error(copy, corpus, "--forbid-unk")
+    assert "--search forced has outputs already" in error(copy, corpus, "--search=forced")
     wrong = error(copy, f"--corpus={root}/corpus/train")
     assert f"{root}/segmented was not cut from {root}/corpus/train" in wrong
     write_dictionary(tmp_path / "cased", {"tokenise": "none", "truecase": "moses"})
@@ -280,3 +282,68 @@ def test_evaluation_counts_the_replaced_words(root: Path, tmp_path: Path) -> Non
     assert found["copy"]["unknown_pieces"] == 0
     assert found["none"]["unigrams"]["unseen"]["f1"] == 0
     assert found["copy"]["unigrams"]["unseen"]["f1"] > 0
+
+
+# ---- candidate lists ----
+
+
+def test_lists_that_hold_all_pieces_change_nothing(root: Path, tmp_path: Path) -> None:
+    lists = ("--candidates", f"--dictionary={root}/dictionary")
+    found = decode(root, tmp_path / "lists", *lists, "--n-best=2", models=(1, 2))
+    plain = decode(root, tmp_path / "plain", "--n-best=2", models=(1, 2))
+    for one, other in zip(found, plain, strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+        assert {**one, "score": 0} == {**other, "score": 0}
+    figures = manifests.read(str(tmp_path / "lists"), "decode", "--output").figures
+    assert figures["searched_again"] == figures["at_limit_outputs"]
+
+
+def test_outputs_are_made_of_the_lists_pieces(root: Path, tmp_path: Path) -> None:
+    lists = ("--candidates", "--frequent-pieces=1", "--word-translations=1")
+    found = decode(root, tmp_path / "out", *lists, f"--dictionary={root}/dictionary", "--beam=3")
+    target = vocabularies.read_both(str(root / "segmented")).target
+    # The most frequent word of the target side, and what all sentences have.
+    shared = [0, UNK, EOS, target.pieces.index("die")]
+    own = [
+        sorted(
+            {target.pieces.index(TRANSLATIONS[w]) for w in line.split()
+             if TRANSLATIONS.get(w) in target.pieces}
+            - set(shared)
+        )
+        for line in TEST
+    ]  # fmt: skip
+    sources = vocabularies.read_both(str(root / "segmented")).source
+    network = checkpoints.load_model(str(root / "model-1")).model.network()
+    ids = [[(sources.pieces.index(w) if w in sources.pieces else UNK) for w in line.split()]
+           for line in TEST]  # fmt: skip
+    options = SearchOptions(beam=3)
+    candidates = Candidates(np.array(shared), [np.array(x, np.int64) for x in own])
+    expected = translate(network, list(map(np.array, ids)), options, "cpu", candidates=candidates)
+    limits = [3 * (len(line.split()) + 1) for line in TEST]
+    again = [i for i, best in enumerate(expected) if len(best[0].ids) + 1 == limits[i]]
+    assert 0 < len(again) < len(TEST), "the test should see both"
+    for row in found:
+        best = expected[row["id"]][0]
+        if row["id"] not in again:
+            assert row["pieces"] == target.display(best.ids)
+            assert row["score"] == pytest.approx(best.score, abs=1e-5)
+            assert set(best.ids) <= {*shared, *own[row["id"]]}
+    figures = manifests.read(str(tmp_path / "out"), "decode", "--output").figures
+    assert figures["searched_again"] == len(again)
+    words = [word for line in TEST for word in line.split()]
+    assert figures["reference_pieces"] == len(words)
+    # The references are the sources: of German words only `<unk>` is there, which all have.
+    known = [word for word in words if word in target.pieces and word != "die"]
+    assert figures["reference_pieces_outside"] == len(known)
+
+
+def test_what_lists_need_is_said(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["decode", f"--segmented={root}/segmented", f"--model={root}/model-1",
+            f"--output={tmp_path}/out", "--candidates"]  # fmt: skip
+    assert cli.main(base) == 1
+    assert "--candidates needs --dictionary" in capsys.readouterr().err
+    assert cli.main([*base, f"--dictionary={root}/dictionary", "--search=forced"]) == 1
+    assert "--candidates: --search forced scores pieces" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
