@@ -29,6 +29,7 @@ JOBS = {
     "segment-text": "lines of text to pieces by a segmenter, and back",
     "compare-segmenters": "CONFIG.yaml -> report: segmenters and sizes side by side on a text",
     "subword-nmt": "learn-bpe, apply-bpe, get-vocab ...: drop-in for the commands of subword-nmt",
+    "experiment": "CONFIG.yaml -> systems, seeds and ensembles compared, as in the paper's tables",
     "run": "CONFIG.yaml -> all of the above in one directory, finished stages skipped",
 }
 

@@ -13,19 +13,14 @@ METRIC_NAMES = {"bleu": "BLEU", "chrf2": "chrF2", "chrf3": "chrF3", "chrf++": "c
 
 def markdown(found: Figures, names: Sequence[str]) -> str:
     """All tables with what they show. names: the systems in their order, the copied source last."""
-    rare = (
-        f"occurred 1 to {found['rare_threshold']:,} times in training"
-        if found["rare_rank"] is None
-        else f"occurred in training, but rank after its {found['rare_rank']:,} most frequent types"
-    )
     lines = [
         "# Evaluation",
         "",
         f"{found['sentences']:,} sentences; the references have "
         f"{found['reference_words']['all']['tokens']:,} words, "
         f"{found['reference_words']['rare']['tokens']:,} of them rare and "
-        f"{found['reference_words']['unseen']['tokens']:,} unseen. Rare words {rare}; unseen words "
-        "never occurred there. `copy` is the source text as its own translation.",
+        f"{found['reference_words']['unseen']['tokens']:,} unseen. Rare words {rare_words(found)}; "
+        "unseen words never occurred there. `copy` is the source text as its own translation.",
     ]
     lines += [line for text in found["warnings"] for line in ("", f"**Note.** {_text(text)}")]
     for part in parts(found, names):
@@ -36,6 +31,13 @@ def markdown(found: Figures, names: Sequence[str]) -> str:
     lines += ["", "## Signatures", ""]
     lines += [f"* {METRIC_NAMES[key]}: `{own[key]['signature']}`" for key in METRIC_NAMES]
     return "\n".join(lines) + "\n"
+
+
+def rare_words(found: Figures) -> str:
+    """What rare words did in training."""
+    if found["rare_rank"] is None:
+        return f"occurred 1 to {found['rare_threshold']:,} times in training"
+    return f"occurred in training, but rank after its {found['rare_rank']:,} most frequent types"
 
 
 def _text(text: str) -> str:

@@ -124,7 +124,7 @@ def code_lines(path: Path) -> Iterator[str]:
 
 
 def flags_of(job: str, command: str) -> set[str]:
-    if job in ("run", "compare-segmenters"):
+    if job in ("run", "experiment", "compare-segmenters"):
         module = import_module(f"rareword.pipelines.{job.replace('-', '_')}")
         return set(module.argument_parser()._option_string_actions)
     if job == "subword-nmt":

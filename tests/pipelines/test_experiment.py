@@ -1,314 +1,309 @@
-"""A config file becomes the stages of a run, or a sentence that says what is wrong with it."""
+"""`rareword experiment` on a tiny corpus: shared stages, kill -9, and tables that say what the
+report says."""
 
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-import yaml
+import small_runs
+from safetensors import safe_open
 
-from rareword.pipelines import experiment, learn_segmenter
-from rareword.pipelines.experiment import SEGMENTERS, Experiment
-from rareword.pipelines.learn_segmenter import KINDS
-from rareword.schemas.errors import RarewordError
+from rareword.pipelines import cli
+from rareword.schemas.storage import read_json
 
-CONFIG: dict[str, Any] = {
-    "output": "out",
-    "languages": {"source": "en", "target": "ru"},
-    "data": {
-        "train": {"source": ["a.en", "b.en"], "target": ["a.ru", "b.ru"], "limit": 100},
-        "dev": {"source": "dev.en", "target": "dev.ru"},
-        "test": {"input": "test.parquet", "source_column": "translation.en"},
-    },
-    "segmenter": "bpe-joint-iso9",
-    "prepare": {"max_tokens": 50},
-    "learn_merges": {"merges": 300},
-    "train": {"dropout": 0.2},
-}
+CONFIG = """
+languages: {{source: en, target: de}}
+data:
+  train: {{source: {data}/train.en, target: {data}/train.de}}
+  dev: {{source: {data}/dev.en, target: {data}/dev.de}}
+  test: {{source: {data}/test.en, target: {data}/test.de}}
+systems:
+  wunk: &words {{learn_segmenter: {{max_vocabulary_size: 12}}}}
+  wdict: *words
+  bpe-joint:
+seeds: [1, 2]
+prepare: {{tokenise: none, truecase: none}}
+align: {{model: fast-align, shards: 1}}
+learn_merges: {{merges: 10}}
+train:
+  embedding: 8
+  hidden: 8
+  encoder_hidden: 8
+  batch: 8
+  batch_unit: sentences
+  max_epochs: 2
+  threads: 1
+decode: {{beam: 2, threads: 1, max_length_ratio: 1}}
+evaluate: {{rare_threshold: 2}}
+"""
 
-
-def load(tmp_path: Path, *changes: str, remove: str = "", **values: Any) -> Experiment:
-    config = {**CONFIG, **values}
-    config.pop(remove, None)
-    path = tmp_path / "my.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
-    return experiment.load(str(path), changes)
-
-
-def by_name(found: Experiment) -> dict[str, Any]:
-    return {stage.name: stage.options for stage in found.stages}
-
-
-def test_the_stages_come_in_the_order_of_the_work(tmp_path: Path) -> None:
-    assert [(stage.name, stage.job.name) for stage in load(tmp_path).stages] == [
-        ("corpus/train", "prepare"),
-        ("corpus/dev", "prepare"),
-        ("corpus/test", "prepare"),
-        ("words", "count-words"),
-        ("merges", "learn-merges"),
-        ("segmenter", "learn-segmenter"),
-        ("segmented/train", "segment"),
-        ("segmented/dev", "segment"),
-        ("segmented/test", "segment"),
-        ("model", "train"),
-        ("translations/test", "decode"),
-        ("report", "evaluate"),
-    ]
+SYSTEMS = ("wunk", "wdict", "bpe-joint")
+OURS = ("config.json", "tables.json", "tables.md")
+"""Files of the command itself, beside the directories of the stages."""
 
 
-@pytest.mark.parametrize("segmenter", SEGMENTERS)
-def test_every_stage_reads_what_earlier_stages_wrote(tmp_path: Path, segmenter: str) -> None:
-    def keys(name: str) -> dict[str, Any]:
-        needed = KINDS[SEGMENTERS[name].kind].needs
-        return {"learn_segmenter": dict.fromkeys(needed, 8000)} if needed else {}
-
-    baselines = {name: keys(name) for name in SEGMENTERS if name != segmenter}
-    done: set[str] = set()
-    for stage in load(tmp_path, segmenter=segmenter, baselines=baselines, **keys(segmenter)).stages:
-        assert set(stage.needs) <= done
-        assert stage.name not in done
-        assert stage.options.output == f"out/{stage.name}"
-        done.add(stage.name)
-
-
-def test_the_users_keys_reach_their_jobs(tmp_path: Path) -> None:
-    found = by_name(load(tmp_path))
-    train = found["corpus/train"]
-    assert train.source == ("a.en", "b.en")
-    assert train.limit == 100
-    assert train.max_tokens == 50
-    assert (train.source_language, train.target_language) == ("en", "ru")
-    assert found["merges"].merges == 300
-    assert found["merges"].transliterate == "iso9"
-    assert found["model"].dropout == 0.2
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A config and its data: words of a few letters, translated by spelling them in capitals."""
+    root = tmp_path_factory.mktemp("experiment")
+    numbers = random.Random(1)
+    words = ["".join(numbers.choices("abcd", k=numbers.randint(2, 5))) for _ in range(20)]
+    for split, pairs in (("train", 40), ("dev", 4), ("test", 8)):
+        lines = [" ".join(numbers.choices(words, k=3)) for _ in range(pairs)]
+        (root / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
+        (root / f"{split}.de").write_text("".join(f"{line.upper()}\n" for line in lines))
+    (root / "tiny.yaml").write_text(CONFIG.format(data=root))
+    return str(root / "tiny.yaml")
 
 
-def test_development_and_test_data_follow_the_training_rules_and_lose_no_row(
-    tmp_path: Path,
-) -> None:
-    found = by_name(load(tmp_path))
-    for split in ("dev", "test"):
-        options = found[f"corpus/{split}"]
-        assert options.rules_from == "out/corpus/train"
-        assert options.keep_raw
-        assert not options.shuffle
-        assert options.max_tokens == 0
-    assert found["corpus/test"].source_column == "translation.en"
+@pytest.fixture(scope="module")
+def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment that nothing disturbed."""
+    output = tmp_path_factory.mktemp("runs") / "undisturbed"
+    assert cli.main(["experiment", config, "--output", str(output), "--quiet"]) == 0
+    return output
 
 
-def test_separate_bpe_learns_merges_for_each_side(tmp_path: Path) -> None:
-    found = by_name(load(tmp_path, segmenter="bpe"))
-    assert (found["merges-source"].side, found["merges-target"].side) == ("source", "target")
-    segmenter = found["segmenter"]
-    assert segmenter.merges is None
-    assert segmenter.source_merges == "out/merges-source"
-    assert segmenter.target_merges == "out/merges-target"
-
-
-def test_merges_of_bytes_are_learnt_for_bytes(tmp_path: Path) -> None:
-    found = by_name(load(tmp_path, segmenter="bytes", baselines=["bpe"]))
-    assert (found["merges"].side, found["merges"].units) == ("joint", "bytes")
-    assert (found["segmenter"].segmenter, found["segmenter"].merges) == ("bytes", "out/merges")
-    assert found["baselines/bpe/merges-source"].units == "characters"
-
-
-def test_all_data_are_cut_by_one_segmenter(tmp_path: Path) -> None:
-    found = by_name(load(tmp_path, segment={"kernel_threads": 2}, baselines=["words"]))
-    for split in experiment.SPLITS:
-        assert found[f"segmented/{split}"].segmenter == "out/segmenter"
-        assert found[f"segmented/{split}"].kernel_threads == 2
-        other = found[f"baselines/words/segmented/{split}"]
-        assert other.segmenter == "out/baselines/words/segmenter"
-
-
-def test_a_baseline_inherits_the_segmenter_options_that_its_kind_has(tmp_path: Path) -> None:
-    given = {"merge_limit": 5, "max_vocabulary_size": 60}
-    baselines = {"words": {"learn_segmenter": {"max_vocabulary_size": 50}}, "bpe": None}
-    found = by_name(load(tmp_path, learn_segmenter=given, baselines=baselines))
-    kept = {
-        name: (found[name].merge_limit, found[name].max_vocabulary_size)
-        for name in ("segmenter", "baselines/words/segmenter", "baselines/bpe/segmenter")
+def contents(output: Path) -> dict[str, Any]:
+    return {
+        str(path.relative_to(output)): small_runs.contents(path)
+        for path in sorted(output.rglob("*"))
+        if path.is_file() and path.name != "config.json"
     }
-    assert list(kept.values()) == [(5, 60), (None, 50), (5, 60)]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("c2-50k", [50_000, 50_000]), ("c2-3-500k", [300_000, 500_000])]
-)
-def test_the_papers_n_grams_have_its_shortlists(
-    tmp_path: Path, name: str, expected: list[int]
+def changed_at(output: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(output)): path.stat().st_mtime_ns
+        for path in output.rglob("*")
+        if path.is_file() and path.name not in OURS
+    }
+
+
+def test_words_and_data_are_made_once_for_all_seeds_and_both_word_systems(finished: Path) -> None:
+    found = {
+        str(path.parent.relative_to(finished))
+        for path in finished.rglob("manifest.json")
+        if path.parent.relative_to(finished).parts[0] == "systems"
+    }
+    expected = {
+        f"systems/{name}/{stage}"
+        for name in ("words", "bpe-joint")
+        for stage in ("segmenter", "segmented/train", "segmented/dev", "segmented/test",
+                      "models/seed-1", "models/seed-2")
+    } | {
+        f"systems/{name}/translations/{model}"
+        for name in SYSTEMS for model in ("seed-1", "seed-2", "ensemble")
+    }  # fmt: skip
+    assert found == expected | {"systems/bpe-joint/merges"}
+
+
+def test_the_dictionary_takes_the_place_of_unknown_words(finished: Path) -> None:
+    rows = {
+        name: [
+            row
+            for path in sorted((finished / f"systems/{name}/translations/seed-1").glob("part*"))
+            for row in pq.read_table(path).to_pylist()
+        ]
+        for name in ("wunk", "wdict")
+    }
+    metrics = read_json(f"{finished}/report/metrics.json")["systems"]
+    assert metrics["wunk seed 1"]["unknown_pieces"] > 0
+    assert metrics["wdict seed 1"]["unknown_pieces"] == 0
+    for plain, looked_up in zip(rows["wunk"], rows["wdict"], strict=True):
+        assert plain["score"] == looked_up["score"]
+        for one, other in zip(plain["pieces"], looked_up["pieces"], strict=True):
+            assert one == other or (one == "<unk>" and other.isalpha())
+
+
+def figures(metrics: dict[str, Any], name: str) -> dict[str, float]:
+    """What the tables show of a system, as the report's own figures say it."""
+    found = metrics["systems"][name]
+    return {
+        "bleu": found["bleu"]["value"],
+        "chrf3": found["chrf3"]["value"],
+        "exact": found["exact_matches"]["share"],
+        "f1_all": found["unigrams"]["all"]["f1"],
+        "f1_rare": found["unigrams"]["rare"]["f1"],
+        "f1_unseen": found["unigrams"]["unseen"]["f1"],
+    }
+
+
+def test_the_tables_have_the_figures_of_the_report(finished: Path) -> None:
+    tables = read_json(f"{finished}/tables.json")
+    metrics = read_json(f"{finished}/report/metrics.json")
+    assert list(tables["systems"]) == sorted(SYSTEMS), "JSON is written in sorted order"
+    assert tables["copy"] == figures(metrics, "copy")
+    assert tables["sentences"] == 8
+    for name in SYSTEMS:
+        system = tables["systems"][name]
+        models = {f"{name} seed {seed}": figures(metrics, f"{name} seed {seed}") for seed in (1, 2)}
+        assert system["models"] == models
+        assert system["ensemble"] == figures(metrics, f"{name} ensemble")
+        for key, spread in system["single"].items():
+            values = [model[key] for model in models.values()]
+            if None in values:
+                assert spread == {"mean": None, "min": None, "max": None}
+            else:
+                expected = statistics.mean(values), min(values), max(values)
+                assert (spread["mean"], spread["min"], spread["max"]) == pytest.approx(expected)
+
+
+def test_the_tables_have_the_sizes_of_the_systems(finished: Path) -> None:
+    tables = read_json(f"{finished}/tables.json")["systems"]
+    for name, place, kind in (("wdict", "words", "words"), ("bpe-joint", "bpe-joint", "bpe")):
+        root, system = finished / "systems" / place, tables[name]
+        for side in ("source", "target"):
+            rows = pq.read_metadata(root / f"segmenter/vocabulary-{side}.parquet").num_rows
+            assert system[f"{side}_vocabulary"] == rows
+        assert system["segmenter"] == kind
+        assert system["updates"] == [10, 10], "2 epochs of 5 batches of 8 pairs"
+        model = next((root / "models/seed-1/checkpoints").glob("*/model.safetensors"))
+        with safe_open(model, "numpy") as tensors:
+            sizes = [tensors.get_tensor(key).size for key in tensors.keys()]  # noqa: SIM118
+        assert system["parameters"] == sum(sizes)
+    assert tables["wunk"]["updates"] == tables["wdict"]["updates"]
+
+
+def test_the_markdown_shows_mean_range_and_ensemble(finished: Path) -> None:
+    text = (finished / "tables.md").read_text()
+    tables = read_json(f"{finished}/tables.json")["systems"]
+    assert text.startswith("# en to de\n\n8 test sentences. Single models: the mean of 2 (lowest–")
+    first = text.split("\n## ")[1]
+    rows = [line.split(" | ")[0] for line in first.splitlines() if line.startswith("| ")]
+    assert rows == ["| system", "| wunk", "| wdict", "| bpe-joint", "| copy"]
+    bleu = tables["wdict"]["single"]["bleu"]
+    cells = f"| wdict | {bleu['mean']:.1f} ({bleu['min']:.1f}–{bleu['max']:.1f}) "
+    assert f"{cells}| {tables['wdict']['ensemble']['bleu']:.1f} |" in text
+    assert f"| wdict seed 2 | {tables['wdict']['models']['wdict seed 2']['bleu']:.1f} |" in text
+
+
+def test_a_finished_experiment_is_skipped_as_a_whole(
+    config: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = by_name(load(tmp_path, segmenter=name))["segmenter"]
-    of_sides = [options.source_shortlist, options.target_shortlist]
-    assert options.ngram == 2
-    assert [options.shortlist if size is None else size for size in of_sides] == expected
+    before = changed_at(finished)
+    assert cli.main(["experiment", config, "--output", str(finished)]) == 0
+    assert changed_at(finished) == before
+    lines = capsys.readouterr().out.splitlines()
+    skipped = [line.split()[0] for line in lines if line.endswith(" skipped")]
+    stages = [name.removesuffix("/manifest.json") for name in before if "manifest" in name]
+    assert sorted(skipped) == sorted(stages)
+    assert lines[-2:] == [f"tables: {finished}/tables.md", f"report: {finished}/report/index.html"]
+    [wdict] = [line for line in lines if line.startswith("wdict ")]
+    mean = read_json(f"{finished}/tables.json")["systems"]["wdict"]["single"]["bleu"]["mean"]
+    assert wdict.split()[1] == f"{mean:.1f}"
+
+
+def test_a_killed_experiment_goes_on_to_the_same_files(
+    config: str, finished: Path, tmp_path: Path
+) -> None:
+    """Killed while the second seed is trained; its first stages and its models are then those of
+    the larger experiment, which nobody disturbed."""
+    output = tmp_path / "disturbed"
+    arguments = ["experiment", config, "--quiet", "--output", str(output)]
+    arguments += ["--set", "systems=[bpe-joint]"]
+    command = [sys.executable, "-m", "rareword.pipelines.cli", *arguments]
+    training = output / "systems/bpe-joint/models/seed-2"
+    with subprocess.Popen(command, start_new_session=True) as running:
+        while not (training / "latest.json").exists():
+            assert running.poll() is None, "ended before it was killed"
+            time.sleep(0.002)
+        os.killpg(running.pid, signal.SIGKILL)
+    assert not (training / "manifest.json").exists()
+    assert not (output / "tables.json").exists()
+    assert cli.main(arguments) == 0
+    ours, all_files = contents(output), contents(finished)
+    for name, content in ours.items():
+        if not name.startswith(("report/", "tables.")):
+            assert content == all_files[name], name
+    assert {"tables.json", "tables.md", "report/metrics.json"} <= ours.keys()
+
+
+def test_a_further_seed_keeps_the_models_that_are_there(
+    config: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ensembles and the report are others then, so `--overwrite` must be given."""
+    less = ["--set", "systems=[bpe-joint]", "--set", "evaluate.samples=1"]
+    command = ["experiment", config, "--output", f"{tmp_path}/out", "--quiet", *less]
+    assert cli.main([*command, "--set", "seeds=[1]"]) == 0
+    before = changed_at(tmp_path / "out")
+    assert "bpe-joint" in (tmp_path / "out/tables.md").read_text()
+    assert "ensemble" not in read_json(f"{tmp_path}/out/report/metrics.json")["systems"]
+    assert cli.main(command) == 1
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/out/report was made of 4 inputs and would now be made of 6" in error
+    assert changed_at(tmp_path / "out") == before, "said before the second model is trained"
+    assert cli.main([*command, "--overwrite"]) == 0
+    after = changed_at(tmp_path / "out")
+    changed = {name.split("/")[0] for name in before if before[name] != after.get(name)}
+    assert changed == {"report"}
+    tables = read_json(f"{tmp_path}/out/tables.json")["systems"]["bpe-joint"]
+    assert list(tables["models"]) == ["bpe-joint seed 1", "bpe-joint seed 2"]
     assert (
-        by_name(load(tmp_path, "learn_segmenter.ngram=3", segmenter=name))["segmenter"].ngram == 3
+        tables["ensemble"]
+        == read_json(f"{finished}/tables.json")["systems"]["bpe-joint"]["ensemble"]
     )
-
-
-def test_a_kind_that_learn_segmenter_learns_itself_needs_its_name_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for kind, learnt_from in (("affixes", "words"), ("rawest", "corpus")):
-        monkeypatch.setitem(learn_segmenter.KINDS, kind, learn_segmenter.Kind(learnt_from))
-        monkeypatch.setitem(SEGMENTERS, kind, experiment.Segmenter(kind))
-    found = load(
-        tmp_path, segmenter="affixes", baselines=["rawest"], learn_segmenter={"joint": True}
-    )
-    stages = {stage.name: stage for stage in found.stages}
-    assert stages["segmenter"].needs == ("words",)
-    assert stages["segmenter"].options.joint
-    assert stages["baselines/rawest/segmenter"].needs == ("corpus/train",)
-    assert stages["baselines/rawest/segmenter"].options.joint
-    assert not [name for name in stages if "merges" in name]
-
-
-def test_baselines_get_their_own_directories_and_stand_in_the_report(tmp_path: Path) -> None:
-    baselines = {"words": None, "bpe-9": {"segmenter": "bpe-joint", "learn_merges": {"merges": 9}}}
-    found = by_name(load(tmp_path, baselines=baselines))
-    assert found["baselines/words/model"].segmented == "out/baselines/words/segmented/train"
-    assert found["baselines/words/model"].dropout == 0.2
-    assert found["baselines/bpe-9/merges"].merges == 9
-    assert found["merges"].merges == 300
-    assert "baselines/words/merges" not in found
-    assert found["report"].name == "bpe-joint-iso9"
-    assert found["report"].baseline == (
-        "words=out/baselines/words/translations/test",
-        "bpe-9=out/baselines/bpe-9/translations/test",
-    )
-    assert found["report"].segmented == (
-        "out/segmented/test",
-        "out/baselines/words/segmented/test",
-        "out/baselines/bpe-9/segmented/test",
-    )
-
-
-def test_a_change_wins_over_the_file(tmp_path: Path) -> None:
-    changes = ("train.dropout=0.5", "learn_segmenter.joint_vocabulary=no", "data.train.limit=7")
-    found = by_name(load(tmp_path, *changes))
-    assert found["model"].dropout == 0.5
-    assert found["segmenter"].joint_vocabulary == "no"
-    assert found["corpus/train"].limit == 7
-
-
-def test_the_output_and_the_flags_may_come_from_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(
-        yaml.safe_dump({key: value for key, value in CONFIG.items() if key != "output"})
-    )
-    found = experiment.load(str(tmp_path / "c.yaml"), output="gs://b/run", quiet=True)
-    assert found.output == "gs://b/run"
-    assert all(stage.options.quiet for stage in found.stages)
-    assert by_name(found)["model"].segmented == "gs://b/run/segmented/train"
-
-
-def test_a_section_of_its_own_makes_the_model_an_ensemble(tmp_path: Path) -> None:
-    keys = {"clips": [1, 2], "last": 3}
-    own = {"c2-50k": {"train_ensemble": {"last": 2}}}
-    found = load(tmp_path, train_ensemble=keys, baselines={"words": {}, **own})
-    jobs = {stage.name: stage.job.name for stage in found.stages}
-    options = by_name(found)
-    for model, last in (("model", 3), ("baselines/words/model", 3), ("baselines/c2-50k/model", 2)):
-        assert jobs[model] == "train-ensemble"
-        assert options[model].clips == (1.0, 2.0)
-        assert options[model].last == last
-        assert options[model].dropout == 0.2
-        assert options[model].continue_freeze == ("source-embedding", "target-embedding")
-        decode = options[model.replace("model", "translations/test")]
-        assert decode.model == (f"out/{model}",)
-    assert by_name(load(tmp_path, "train.preset=paper", train_ensemble=None))["model"].last == 4
-    # Without the section it is one model, but for a baseline that has its own.
-    jobs = {stage.name: stage.job.name for stage in load(tmp_path, baselines=own).stages}
-    assert (jobs["model"], jobs["baselines/c2-50k/model"]) == ("train", "train-ensemble")
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("arguments", "sentence"),
     [
-        ({"train_ensemble": {"lsat": 1}}, ": train_ensemble: unknown key 'lsat'; did you mean"),
-        ({"train_ensemble": {"dropout": 0.1}}, ": train_ensemble: unknown key 'dropout'; "),
-        (
-            {"train_ensemble": {}, "train": {"dropout": 2.0}},
-            ": train.dropout: 2.0 is above 0.95",
-        ),
-        ({"train_ensemble": {"last": 0}}, ": train_ensemble.last: 0 is below 1"),
-        ({"trian": {}}, ": unknown key 'trian'; did you mean 'train'?"),
-        ({"train": {"drop_out": 1}}, ": train: unknown key 'drop_out'; did you mean 'dropout'?"),
-        ({"train": {"dropout": "0.2"}}, ": train.dropout: expected float, found '0.2'"),
-        ({"train": {"dropout": 2.0}}, ": train.dropout: 2.0 is above 0.95"),
-        ({"train": [1]}, ": train: expected keys and values, found [1]"),
-        ({"train": {"quiet": True}}, ": train: unknown key 'quiet'"),
-        ({"train": {"output": "x"}}, ": train: unknown key 'output'"),
-        ({"train": {"segmented": "x"}}, ": train: 'segmented' is set by the run itself; leave it"),
-        ({"learn_merges": {"side": "joint"}}, ": learn_merges: 'side' is set by the run itself"),
-        ({"learn_segmenter": {"words": "x"}}, ": learn_segmenter: 'words' is set by the run itse"),
-        ({"learn_segmenter": {"joint": True}}, ": learn_segmenter.joint is not for bpe"),
-        (
-            {"segmenter": "words", "learn_segmenter": {"merge_limit": 3}},
-            ": learn_segmenter.merge_limit is not for words but for bpe, bytes; leave it out",
-        ),
-        ({"segment": {"joint_vocabulary": "no"}}, ": segment: unknown key 'joint_vocabulary'"),
-        ({"segmenter": "bpe-jiont"}, ": segmenter: unknown key 'bpe-jiont'; did you mean"),
-        ({"segmenter": ["bpe"]}, ": segmenter: expected a segmenter, found ['bpe']"),
-        ({"output": 3}, ": output: expected text, found 3"),
-        ({"languages": {"source": "en"}}, ": languages: the key 'target' is missing"),
-        ({"languages": "en-ru"}, ": languages: expected the keys source, target"),
-        ({"languages": {"source": "en", "target": 1}}, ": prepare.target_language: expected str"),
-        ({"data": {"train": {}, "dev": {}}}, ": data: the key 'test' is missing"),
-        ({"data": {"train": {}, "dev": {}, "tset": {}}}, ": data: unknown key 'tset'; did you"),
-        (
-            {"data": {**CONFIG["data"], "dev": {"sources": "x"}}},
-            ": data.dev: unknown key 'sources'; did you mean 'source'?",
-        ),
-        (
-            {"data": {**CONFIG["data"], "dev": {"source": 1}}},
-            ": data.dev.source: expected str, found 1",
-        ),
-        ({"data": {**CONFIG["data"], "dev": "dev.en"}}, ": data.dev: expected keys and values"),
-        ({"baselines": ["wrods"]}, ": baselines.wrods: unknown key 'wrods'; did you mean 'words'?"),
-        ({"baselines": "words"}, ": baselines: expected a list of segmenters"),
-        (
-            {"segmenter": "unigram"},
-            ": learn_segmenter.segmenter unigram needs learn_segmenter.pieces",
-        ),
-        ({"baselines": ["bpe-joint-iso9"]}, ": baselines.bpe-joint-iso9: a baseline needs a name"),
-        ({"baselines": {"a/b": {"segmenter": "bpe"}}}, ": baselines.a/b: a baseline needs a name"),
-        ({"baselines": {"words": {"prepare": {}}}}, ": baselines.words: unknown key 'prepare'"),
-        (
-            {"baselines": {"words": {"train": {"dropuot": 1}}}},
-            ": baselines.words: train: unknown key 'dropuot'; did you mean 'dropout'?",
-        ),
+        (["--set", "train.drop_out=1"], "train: unknown key 'drop_out'; did you mean 'dropout'?"),
+        (["--set", "seeds=[1, 1]"], "seeds: [1, 1] has one twice"),
+        (["--set", "data.test.target=none.de"], "--target: no file none.de"),
+        (["--overwritte"], "unknown argument --overwritte; did you mean --overwrite?"),
     ],
 )
-def test_a_mistake_is_a_sentence_with_its_place(
-    tmp_path: Path, values: dict[str, Any], sentence: str
+def test_a_mistake_is_a_sentence_before_any_work(
+    config: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
 ) -> None:
-    with pytest.raises(RarewordError) as error:
-        load(tmp_path, **values)
-    assert str(error.value).startswith(f"{tmp_path / 'my.yaml'}{sentence}")
+    output = tmp_path / "out"
+    assert cli.main(["experiment", config, "--output", str(output), *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("rareword experiment: ")
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+    assert not output.exists()
 
 
-@pytest.mark.parametrize("key", ["output", "languages", "data", "segmenter"])
-def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
-    with pytest.raises(RarewordError, match=rf"my\.yaml: the key '{key}' is missing"):
-        load(tmp_path, remove=key)
+def test_a_missing_aligner_is_said_before_any_work(
+    config: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "thot", None)
+    monkeypatch.setitem(sys.modules, "thot.alignment", None)
+    assert cli.main(["experiment", config, "--output", f"{tmp_path}/out"]) == 1
+    assert "rareword[align]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("train.dropout", "--set: expected section.key=value, found 'train.dropout'"),
-        ("=3", "--set: expected section.key=value, found '=3'"),
-        ("segmenter.x=3", "--set: 'segmenter.x=3': 'segmenter' has no keys below it"),
-        ("train.dropout=[1", "--set train.dropout=[1, line 1: "),
-    ],
-)
-def test_a_bad_change_is_a_sentence(tmp_path: Path, change: str, sentence: str) -> None:
-    with pytest.raises(RarewordError) as error:
-        load(tmp_path, change)
-    assert str(error.value).startswith(sentence)
+def test_a_dry_run_shows_every_stage_and_writes_nothing(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    assert cli.main(["experiment", config, "--output", str(output), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"align would write {output}/dictionary after corpus/train" in lines
+    assert not output.exists()
 
 
-def test_a_file_that_is_no_config_is_named(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("just text\n")
-    with pytest.raises(RarewordError, match=r"c\.yaml: expected keys and values, found 'just"):
-        experiment.load(str(tmp_path / "c.yaml"))
+def test_the_directory_of_a_run_is_not_that_of_an_experiment(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"job": "run"}')
+    assert cli.main(["experiment", config, "--output", str(tmp_path)]) == 1
+    assert "config.json was not written by rareword experiment" in capsys.readouterr().err
