@@ -59,6 +59,11 @@ class TrainEnsembleOptions(TrainOptions):
         default = next(f.default for f in dataclasses.fields(self) if f.name == "clip")
         if self.clip != default:
             raise RarewordError(f"--clip: give --clips {self.clip:g} instead, a value a training")
+        if self.finish:
+            raise RarewordError(
+                "--finish: an ensemble has several trainings; finish one with `rareword train`, in "
+                "its own directory and with its own options"
+            )
         if not self.clips or len(set(self.clips)) < len(self.clips):
             raise RarewordError("--clips: give one value or more, each of them once")
         for name in self.continue_freeze:

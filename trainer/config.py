@@ -201,6 +201,11 @@ class TrainConfig:
         at_least=0,
     )
     keep: int = option(3, help="latest checkpoints to keep, beside the best one", at_least=1)
+    finish: bool = option(
+        False,
+        help="train no further: finish the directory of a stopped run with the checkpoints it has",
+        shapes_result=False,
+    )
 
     precision: Literal["auto", "float32", "tf32", "bf16"] = option(
         "auto",

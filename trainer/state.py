@@ -95,6 +95,8 @@ class RunState:
 
     def why_end(self, config: TrainConfig) -> str | None:
         """Why training ends here, as a clause for the log; None if it goes on."""
+        if config.finish:
+            return "--finish was given"
         if config.max_steps is not None and self.step >= config.max_steps:
             return f"--max-steps {config.max_steps} reached"
         if self.epoch >= config.max_epochs:

@@ -138,6 +138,8 @@ class Trainer:
 
     def _loop(self) -> RunState:
         config, state = self._config, self._state
+        if config.finish:
+            self._validate_resumed()
         self._model.train()
         with contextlib.closing(self._feed.steps(state.position)) as steps:
             while (reason := state.why_end(config)) is None:
@@ -150,6 +152,15 @@ class Trainer:
                     self._save(best=False, timed=True)
         self._progress.end(state, reason)
         return state
+
+    def _validate_resumed(self) -> None:
+        """Validates the checkpoint that a run ends with because it goes no further."""
+        if self._state.step == 0:
+            raise RarewordError(
+                f"--finish: {self._directory} has no checkpoint yet; leave the option out to train"
+            )
+        if not self._state.validated:
+            self._validate()
 
     def _step(self, step: Step) -> None:
         """One update."""

@@ -1,5 +1,6 @@
 """The train job: its directory, its processes, and what it says to bad input."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from rareword.pipelines import cli, job, train
 from rareword.pipelines.train import TrainOptions
 from rareword.schemas import manifest, storage
 from rareword.schemas.errors import RarewordError
+from rareword.trainer.train import Trainer
 
 TINY = small_runs.SIZES | {
     "max_steps": 12,
@@ -83,6 +85,42 @@ def test_quiet_is_quiet(
     assert [line["kind"] for line in recorded(tmp_path / "m")] == [
         *("train", "train", "validation", "end")
     ]
+
+
+def test_a_stopped_run_is_finished_as_it_stands(
+    data: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Stopped after step 9 of 12: of its checkpoints at 5 (validated) and 8 the latter is, too,
+    and the directory is like that of a run of 8 steps."""
+    output = tmp_path / "model"
+    assert cli.main(["train", *arguments(data, output), "--finish"]) == 1
+    assert "--finish: " in (said := capsys.readouterr().err)
+    assert "has no checkpoint yet" in said
+    step = Trainer._step
+
+    def stopped(trainer: Trainer, given: Any) -> None:
+        if trainer._state.step == 9:
+            raise KeyboardInterrupt
+        step(trainer, given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stopped)
+        with contextlib.suppress(KeyboardInterrupt):
+            cli.main(["train", *arguments(data, output)])
+    assert not manifest.is_finished(str(output))
+    assert cli.main(["train", *arguments(data, output), "--finish"]) == 0
+    assert "ended at step 8: --finish was given" in capsys.readouterr().err
+    whole = tmp_path / "eight"
+    assert cli.main(["train", *arguments(data, whole, max_steps=8)]) == 0
+    found, wanted = (manifest.read(str(path), "train", "x") for path in (output, whole))
+    assert found.figures == wanted.figures
+    for name in ("best.json", "history.json", "checkpoints/step-00000008/model.safetensors"):
+        assert (output / name).read_bytes() == (whole / name).read_bytes()
+    assert cli.main(["train", *arguments(data, output)]) == 0
+    assert "is finished already, skipped" in capsys.readouterr().err
 
 
 def test_a_dry_run_writes_nothing(data: dict[str, str], tmp_path: Path) -> None:
