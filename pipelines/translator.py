@@ -78,12 +78,13 @@ class TranslatorHandler(ModelHandler[Batch, Batch, Loaded]):
         self._lists = lists
 
     def load_model(self) -> Loaded:
-        from rareword.trainer import checkpoints, ensemble  # before torch: OpenMP's threads
+        from rareword.trainer import checkpoints, ensemble, memory  # before torch: OpenMP's threads
         from rareword.trainer.distributed import Group
         from rareword.trainer.precision import resolve
 
         import torch  # isort: skip
 
+        memory.keep_freed()
         if self._threads:
             torch.set_num_threads(self._threads)
         device, has_cuda = self._device, torch.cuda.is_available()

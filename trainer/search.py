@@ -34,6 +34,10 @@ Weights = npt.NDArray[np.float32]
 
 NONE: Ids = np.empty(0, np.int64)
 
+BATCH_ROWS = {"cpu": 1024, "cuda": 1 << 15}
+"""Most hypotheses of a batch, by device: with more of them a CPU is slower and not faster, for
+they leave its caches."""
+
 ROWS = {"cpu": 256, "cuda": 4096}
 """Hypotheses whose log-probabilities there are at once, by device: [R, V] of all would be the
 largest tensor of the search, and on a CPU too large for its caches."""
@@ -90,16 +94,20 @@ class Hypothesis(NamedTuple):
     end-of-sentence last; rows sum to 1."""
 
 
-def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+def plan_batches(
+    lengths: Sequence[int], batch_tokens: int, most: int | None = None
+) -> list[list[int]]:
     """Groups sentences (by index) of similar length, the longest first.
 
-    A batch has at most `batch_tokens` pieces with padding, or it is a single sentence. Longest
-    first: if the memory does not suffice, that shows at once and not after hours.
+    A batch has at most `batch_tokens` pieces with padding and at most `most` sentences, or it is a
+    single sentence. Longest first: if the memory does not suffice, that shows at once and not
+    after hours.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         batch = batches[-1] if batches else []
-        if batch and (len(batch) + 1) * lengths[batch[0]] <= batch_tokens:
+        fits = batch and (len(batch) + 1) * lengths[batch[0]] <= batch_tokens
+        if fits and (most is None or len(batch) < most):
             batch.append(index)
         else:
             batches.append([index])
@@ -132,7 +140,8 @@ def translate(
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
-    for batch in plan_batches(lengths, options.batch_tokens):
+    most = BATCH_ROWS[torch.device(device).type] // options.width
+    for batch in plan_batches(lengths, options.batch_tokens, most):
         chosen = [filled[i] for i in batch]
         sentences = [_Sentence(sources[i], keys[i], own[i]) for i in chosen]
         found = _search_in_memory(network, sentences, shared_C, options, device)
@@ -576,7 +585,8 @@ def force(
     ]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
-    for batch in plan_batches(lengths, options.batch_tokens):
+    most = BATCH_ROWS[torch.device(device).type]
+    for batch in plan_batches(lengths, options.batch_tokens, most):
         chosen = [filled[i] for i in batch]
         totals, alignments = _force(
             network,

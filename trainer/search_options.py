@@ -73,7 +73,7 @@ class SearchOptions:
     )
     batch_tokens: int = option(
         2048,
-        help="source pieces, padding included, that the device searches at once",
+        help="most source pieces, padding included, that the device searches at once",
         shapes_result=False,
         at_least=1,
     )

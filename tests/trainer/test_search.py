@@ -408,6 +408,9 @@ def test_batches_hold_their_tokens_longest_first_and_each_sentence_once() -> Non
         assert flat == sorted(flat, reverse=True)
         for batch in batches:
             assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
+        few = search.plan_batches(lengths, tokens, 4)
+        assert sorted(itertools.chain.from_iterable(few)) == list(range(100))
+        assert max(map(len, few)) == min(4, max(map(len, batches)))
     assert search.plan_batches([], 10) == []
 
 
