@@ -346,10 +346,10 @@ def test_wdict_is_wunk_with_a_dictionary_and_has_its_models(tmp_path: Path) -> N
     ]
     plain, looked_up = (found[f"baselines/{name}/translations/test"] for name in ("wunk", "wdict"))
     assert plain.model == looked_up.model == ("out/baselines/words/model",)
-    assert (plain.replace_unk, plain.dictionary, plain.corpus) == ("none", None, None)
+    assert (plain.replace_unk, plain.dictionary, plain.corpus) == ("none", None, ())
     assert looked_up.replace_unk == "dictionary"
     assert looked_up.dictionary == "out/dictionary"
-    assert looked_up.corpus == "out/corpus/test"
+    assert looked_up.corpus == ("out/corpus/test",)
     assert found["dictionary"].corpus == "out/corpus/train"
     assert found["report"].baseline == (
         "wunk=out/baselines/wunk/translations/test",
@@ -363,7 +363,7 @@ def test_wdict_is_wunk_with_a_dictionary_and_has_its_models(tmp_path: Path) -> N
 def test_copying_needs_the_corpus_alone(tmp_path: Path) -> None:
     baselines = {"words": {"decode": {"replace_unk": "copy"}}}
     found = by_name(load(tmp_path, baselines=baselines))
-    assert found["baselines/words/translations/test"].corpus == "out/corpus/test"
+    assert found["baselines/words/translations/test"].corpus == ("out/corpus/test",)
     assert "dictionary" not in found
 
 
@@ -372,7 +372,7 @@ def test_candidates_come_from_the_dictionary(tmp_path: Path) -> None:
     for name in ("translations/test", "baselines/words/translations/test"):
         assert found[name].candidates
         assert found[name].dictionary == "out/dictionary"
-        assert found[name].corpus is None
+        assert found[name].corpus == ()
 
 
 def test_models_of_wunk_and_wdict_with_other_keys_are_refused(tmp_path: Path) -> None:
