@@ -1,5 +1,6 @@
 # Two commands do everything on a machine that has Python 3.11 and a C++ compiler: `make demo` and
-# `make test`. Both make the virtual environment first if there is none.
+# `make test`. Both make the virtual environment first if there is none. Tests of the report in a
+# browser are skipped without Chromium (on Debian: apt-get install chromium).
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -48,7 +49,7 @@ format: $(INSTALLED)
 
 # The tables of options in the user guide, after a change of options.
 reference: $(INSTALLED)
-	$(BIN)/python -m rareword.pipelines.reference docs/training.md
+	$(BIN)/python -m rareword.pipelines.reference docs/decode.md docs/training.md
 
 # All tables of docs/benchmarks.md beside the peers, in one run: make bench TEXT=FILE
 bench: $(INSTALLED)

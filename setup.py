@@ -40,7 +40,9 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=[f"rareword.{folder}" for folder in FOLDERS],
     package_dir={f"rareword.{folder}": folder for folder in FOLDERS},
-    package_data={f"rareword.{folder}": ["py.typed", "*.pyi", "*.html"] for folder in FOLDERS},
+    package_data={
+        f"rareword.{folder}": ["py.typed", "*.pyi", "*.html", "*.js"] for folder in FOLDERS
+    },
     ext_modules=[
         Pybind11Extension(
             "rareword.transforms._kernels",
@@ -78,6 +80,7 @@ setup(
             "hypothesis>=6.100",
             "morfessor>=2.0.6,<3",
             "mypy>=1.10",
+            "playwright>=1.50",
             "pybind11>=2.12",
             "pycountry>=24.6",
             "pyphen>=0.14",

@@ -1,28 +1,13 @@
 """The page, the Markdown and the terminal table of a comparison, made of its figures."""
 
-import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rareword.pipelines import pages
-from rareword.pipelines.report import align
+from rareword.pipelines.figures import SMALL, Axis, Line, Mark, Plot, Point, Style, percent, short
+from rareword.pipelines.pages import Table, align, number, share
 
 Figures = Mapping[str, Any]
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Heads and rows of text."""
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    """`1,234` or `1.23`; a dash for what is not known."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def share(value: float | None, digits: int = 1) -> str:
-    """`12.3 %`; a dash where there is nothing to divide by."""
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
-
-
 # ---- tables ----
 
 
@@ -248,105 +233,9 @@ def markdown(found: Figures, seconds: Mapping[str, Mapping[str, float]]) -> str:
 
 # ---- plots ----
 
-WIDTH, HEIGHT = 460.0, 260.0
-LEFT, RIGHT, TOP, BOTTOM = 58.0, 20.0, 14.0, 34.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """Maps values to places between two places of the drawing."""
-
-    low: float
-    high: float
-    begin: float
-    end: float
-    is_log: bool = False
-
-    def place(self, value: float) -> float:
-        low, high = self.low, self.high
-        if self.is_log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        part = (value - low) / (high - low) if high > low else 0.5
-        return round(self.begin + part * (self.end - self.begin), 1)
-
-    def ticks(self) -> list[float]:
-        """Round values inside the axis, not too many."""
-        if self.is_log:
-            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            for steps in ((1,), (1, 3), (1, 2, 5)):
-                inside = [
-                    step * 10.0**power
-                    for power in powers
-                    for step in steps
-                    if self.low <= step * 10.0**power <= self.high
-                ]
-                if len(inside) > 3:
-                    return inside
-            return inside or [self.low]
-        step = _round_step((self.high - self.low) / 5)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [index * step for index in range(first, last + 1)]
-
-
-def _round_step(size: float) -> float:
-    """1, 2 or 5 times a power of ten, near a size."""
-    power = 10.0 ** math.floor(math.log10(size)) if size > 0 else 1.0
-    return next((step * power for step in (1, 2, 5) if step * power >= size), 10 * power)
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    x: float
-    y: float
-    text: str
-    """Shown when the pointer is on it."""
-    label: str = ""
-    """Shown beside it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """A curve."""
-
-    name: str
-    points: Sequence[Point]
-
-    @property
-    def path(self) -> str:
-        return " ".join(f"{point.x},{point.y}" for point in self.points)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """A drawing, all places in its own units: WIDTH by HEIGHT, y downwards."""
-
-    title: str
-    x_title: str
-    x_ticks: Sequence[tuple[float, str]]
-    y_ticks: Sequence[tuple[float, str]]
-    lines: Sequence[Line] = ()
-    dots: Sequence[Point] = ()
-    level: float | None = None
-    """y of a horizontal line, and x of a vertical one, that mark a rule and its result."""
-    mark: float | None = None
-    width: float = WIDTH
-    height: float = HEIGHT
-    left: float = LEFT
-    right: float = WIDTH - RIGHT
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
-
-
-def _short(value: float) -> str:
-    """`32k`, `1.5M`."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
-
 
 def curves(
+    id_: str,
     title: str,
     points: Sequence[Mapping[str, Any]],
     named: Mapping[str, Callable[[Mapping[str, Any]], float]],
@@ -361,11 +250,11 @@ def curves(
     """
     drawn = [point for point in points if point["merges"] > 0]
     sizes = [point["merges"] for point in drawn]
-    x = Axis(min(sizes), max(sizes), LEFT, WIDTH - RIGHT, is_log=True)
+    x = Axis(min(sizes), max(sizes), SMALL.left, SMALL.right, is_log=True)
     highest = max((value(point) for value in named.values() for point in drawn), default=0)
-    y = Axis(0, top or highest * 1.05 or 1, HEIGHT - BOTTOM, TOP)
+    y = Axis(0, top or highest * 1.05 or 1, SMALL.bottom, SMALL.top)
     lines = []
-    for name, value in named.items():
+    for place, (name, value) in enumerate(named.items()):
         places = [
             Point(
                 x.place(point["merges"]),
@@ -374,15 +263,18 @@ def curves(
             )
             for point in drawn
         ]
-        lines.append(Line(name, places))
+        lines.append(Line(name, places, Style(place)))
     return Plot(
+        id_,
         title,
+        f"A curve over {min(sizes):,} to {max(sizes):,} merges.",
         "merges",
-        [(x.place(tick), _short(tick)) for tick in x.ticks()],
+        "",
+        [(x.place(tick), short(tick)) for tick in x.ticks()],
         [(y.place(tick), shown(tick)) for tick in y.ticks()],
         lines,
-        level=None if level is None else y.place(level),
-        mark=x.place(mark) if mark else None,
+        levels=[] if level is None else [y.place(level)],
+        marks=[Mark(x.place(mark))] if mark else [],
     )
 
 
@@ -391,17 +283,20 @@ def scatter(found: Figures) -> Plot:
     rows = [(one["label"], one["statistics"]) for one in found["segmenters"]]
     types = [max(one["types"], 1) for _, one in rows]
     lengths = [one["fertility"] for _, one in rows]
-    x = Axis(min(types) / 1.5, max(types) * 1.5, LEFT, WIDTH - RIGHT, is_log=True)
-    y = Axis(min(lengths) * 0.9, max(lengths) * 1.1, HEIGHT - BOTTOM, TOP, is_log=True)
+    x = Axis(min(types) / 1.5, max(types) * 1.5, SMALL.left, SMALL.right, is_log=True)
+    y = Axis(min(lengths) * 0.9, max(lengths) * 1.1, SMALL.bottom, SMALL.top, is_log=True)
     dots = [
         Point(x.place(max(one["types"], 1)), y.place(one["fertility"]), label, str(number))
         for number, (label, one) in enumerate(rows, 1)
     ]
     return Plot(
+        "figure-segmenters",
         "Pieces a word: " + ", ".join(f"{dot.label} {dot.text}" for dot in dots),
+        "A dot for each segmenter, by its types and its pieces a word.",
         "types",
-        [(x.place(tick), _short(tick)) for tick in x.ticks()],
-        [(y.place(tick), _short(tick)) for tick in y.ticks()],
+        "pieces/word",
+        [(x.place(tick), short(tick)) for tick in x.ticks()],
+        [(y.place(tick), short(tick)) for tick in y.ticks()],
         dots=dots,
     )
 
@@ -421,9 +316,9 @@ def sweep_plots(found: Figures) -> list[Plot]:
 
     occurrences = rule["occurrences"]
     shown = {"all pieces": "all", "merged pieces": "merged"}
-    percent = lambda value: f"{100 * value:.3g} %"  # noqa: E731
     return [
         curves(
+            "figure-frequent",
             f"Share of pieces that occur at least {occurrences:,} times",
             points,
             {name: at_least(occurrences, pieces) for name, pieces in shown.items()},
@@ -432,10 +327,17 @@ def sweep_plots(found: Figures) -> list[Plot]:
             level=rule["share"],
             mark=rule["merges"],
         ),
-        curves("Pieces a word", points, {"": lambda p: p["fertility"]}, lambda v: f"{v:.3g}"),
-        curves("Types", points, {"": lambda p: p["types"]}, _short),
-        curves("#UNK in the held-out text", points, {"": lambda p: p["unknown_tokens"]}, _short),
+        curves("figure-pieces", "Pieces a word", points, {"": lambda p: p["fertility"]}, short),
+        curves("figure-types", "Types", points, {"": lambda p: p["types"]}, short),
         curves(
+            "figure-unknown",
+            "#UNK in the held-out text",
+            points,
+            {"": lambda p: p["unknown_tokens"]},
+            short,
+        ),
+        curves(
+            "figure-rare",
             "Share of pieces that occur less than so often",
             points,
             {f"{n:,} times": rarer(n) for n in sorted(set(sweep["rare"]))},

@@ -7,8 +7,8 @@ fixed by input and options, so any part may run again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 from rareword.pipelines import job
 from rareword.pipelines.job import Job
@@ -21,10 +21,16 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.manifest import Manifest, Plan
 from rareword.schemas.options import JobOptions, option
 from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord, open_parquet
+from rareword.trainer.search_options import SearchOptions
+
+if TYPE_CHECKING:
+    from rareword.transforms.candidates import CandidateRules
 
 
 @dataclass(frozen=True)
-class DecodeOptions(JobOptions):
+class DecodeOptions(JobOptions, SearchOptions):
+    """Options of `rareword decode`: data and models, and all of SearchOptions."""
+
     segmented: str = option(
         help="directory that `segment` wrote; its source side is translated", shapes_result=False
     )
@@ -48,26 +54,47 @@ class DecodeOptions(JobOptions):
     checkpoint: Literal["best", "latest"] = option(
         "best", help="checkpoint to use: best on the development data, or the latest"
     )
-    beam: int = option(5, help="hypotheses kept per sentence; 1 is greedy search", at_least=1)
-    n_best: int = option(
-        1, help="hypotheses written per sentence, at most --beam; the best has rank 0", at_least=1
+    replace_unk: Literal["none", "copy", "dictionary"] = option(
+        "none",
+        help="what takes the place of <unk>, where pieces are whole words: the source word with "
+        "the highest attention, or its most probable translation in --dictionary if it has one",
+        shapes_result=False,  # in the plan if it is done
     )
-    length_penalty: float = option(
-        1.0, help="exponent p in score = log-probability / length^p; 0 for none", at_least=0
+    candidates: bool = option(
+        False,
+        help="take the softmax over --frequent-pieces and the translations of the source's words "
+        "in --dictionary alone",
+        shapes_result=False,  # in the plan if it is done
     )
-    max_length_ratio: float = option(
-        3.0, help="longest output, in lengths of its source in pieces", at_least=1
-    )
-    forbid_unk: bool = option(False, help="never generate <unk>")
-    alignments: bool = option(False, help="write the attention weights too")
-    batch_tokens: int = option(
-        2048,
-        help="source pieces, padding included, that the device searches at once",
+    frequent_pieces: int = option(
+        30_000,
+        help="of --candidates: most frequent target pieces that every sentence has",
         shapes_result=False,
         at_least=1,
     )
+    word_translations: int = option(
+        10,
+        help="of --candidates: most probable translations of each source word",
+        shapes_result=False,
+        at_least=0,
+    )
+    dictionary: str | None = option(
+        None,
+        help="directory that `align` wrote, for --replace-unk dictionary and --candidates",
+        shapes_result=False,
+    )
+    corpus: str | None = option(
+        None,
+        help="directory that `prepare` wrote, from which --segmented was cut, for --replace-unk: "
+        "has the words that --segmented has no ids for",
+        shapes_result=False,
+    )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="where to compute; auto is cuda if a worker has it", shapes_result=False
+    )
+    precision: Literal["auto", "float32", "tf32", "bf16"] = option(
+        "float32",
+        help="of matrix products; auto: bf16 where a worker is faster with it, else float32",
     )
     threads: int = option(
         0,
@@ -77,24 +104,9 @@ class DecodeOptions(JobOptions):
     )
 
 
-_SEARCH = (
-    "beam",
-    "n_best",
-    "length_penalty",
-    "max_length_ratio",
-    "forbid_unk",
-    "alignments",
-    "batch_tokens",
-)
-"""Options that are fields of trainer.search.SearchOptions too."""
-
-
 def plan(options: DecodeOptions) -> Plan:
     """Checks that data and models are finished and belong together."""
-    if options.n_best > options.beam:
-        raise RarewordError(
-            f"--n-best: {options.n_best} is more than --beam {options.beam}; raise the beam"
-        )
+    options.check()
     segmented = manifests.read(options.segmented, "segment", "--segmented")
     data_hash = vocabularies.read_both(options.segmented).hash
     found = models(options)
@@ -106,7 +118,79 @@ def plan(options: DecodeOptions) -> Plan:
         shaping["ensemble_mean"] = options.ensemble_mean
     for url in segmented.urls:
         open_parquet(url, SEGMENTED).close()
+    if options.replace_unk != "none":
+        shaping["replace_unk"] = options.replace_unk
+    if options.candidates:
+        names = ("frequent_pieces", "word_translations")
+        shaping |= {"candidates": True, **{name: getattr(options, name) for name in names}}
+    _check_replacement(options, segmented)
+    dictionary = _check_dictionary(options, segmented)
+    if dictionary is not None:
+        inputs["dictionary"] = dictionary.content
     return Plan("decode", shaping, inputs)
+
+
+def _check_replacement(options: DecodeOptions, segmented: Manifest) -> None:
+    """Raises RarewordError for what does not go together with --replace-unk."""
+    if options.replace_unk == "none":
+        if options.corpus is not None:
+            raise RarewordError("--corpus is for --replace-unk; give that too")
+        return
+    kind = segmented.rules["segmenter"]["kind"]
+    if kind != "words":
+        raise RarewordError(
+            f"--replace-unk: {options.segmented} was segmented by {kind!r}, whose pieces are parts "
+            "of words, and an attention weight says nothing of the word that a part belongs to; "
+            "leave the option out, or segment by `words`"
+        )
+    if options.forbid_unk:
+        raise RarewordError("--replace-unk: --forbid-unk leaves nothing to replace; give one only")
+    if options.search == "forced":
+        raise RarewordError("--replace-unk: --search forced has outputs already; give one only")
+    if options.corpus is None:
+        raise RarewordError(
+            f"--replace-unk needs --corpus: the directory from which {options.segmented} was cut, "
+            "for the words that have no ids there"
+        )
+    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+    if corpus.content != segmented.inputs["corpus"]:
+        raise RarewordError(
+            f"--corpus: {options.segmented} was not cut from {options.corpus}; give the directory "
+            "that it was, or segment that corpus"
+        )
+
+
+def _check_dictionary(options: DecodeOptions, segmented: Manifest) -> Manifest | None:
+    """The dictionary, if one is needed. Raises RarewordError if it does not fit."""
+    if options.candidates and options.search == "forced":
+        raise RarewordError(
+            "--candidates: --search forced scores pieces that no list may lack; give one only"
+        )
+    users = [
+        name
+        for name, used in (
+            ("--replace-unk dictionary", options.replace_unk == "dictionary"),
+            ("--candidates", options.candidates),
+        )
+        if used
+    ]
+    if options.dictionary is None:
+        if users:
+            raise RarewordError(
+                f"{users[0]} needs --dictionary: a directory that `rareword align` wrote"
+            )
+        return None
+    if not users:
+        raise RarewordError(
+            "--dictionary is for --replace-unk dictionary or --candidates; give one of them too"
+        )
+    dictionary = manifests.read(options.dictionary, "align", "--dictionary")
+    if dictionary.rules["text"] != segmented.rules["text"]:
+        raise RarewordError(
+            f"--dictionary: {options.dictionary} was made from text that was prepared by other "
+            f"rules than {options.segmented}; align the training corpus of the model"
+        )
+    return dictionary
 
 
 def models(options: DecodeOptions) -> list[Manifest]:
@@ -165,18 +249,41 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         checkpoint=options.checkpoint,
         vocabulary_hash=rules["vocabulary"],
         text_rules=rules["text"],
-        search={name: getattr(options, name) for name in _SEARCH},
+        search=SearchOptions(**{f.name: getattr(options, f.name) for f in fields(SearchOptions)}),
+        precision=options.precision,
         device=options.device,
         threads=options.threads,
+        replace_unk=options.replace_unk,
+        dictionary=options.dictionary,
+        lists=_candidate_rules(options, segmented),
     )
+    corpus_urls: list[str | None] = [None] * len(segmented.shards)
+    if options.corpus is not None:  # shard by shard as `segment` read it
+        corpus_urls = [*manifests.read(options.corpus, "prepare", "--corpus").urls]
     rows = [shard.rows for shard in segmented.shards]
     _ = (
         pipeline
-        | "Shards" >> beam.Create(list(enumerate(segmented.urls)))
+        | "Shards"
+        >> beam.Create(list(zip(range(len(rows)), segmented.urls, corpus_urls, strict=True)))
         | "Read" >> beam.FlatMapTuple(read_batches).with_output_types(Batch)
         | "Translate" >> RunInference(handler).with_output_types(Batch)
         | "Write" >> WriteTranslations(segmented.urls, options.output)
         | "Manifest" >> Finish(_Finish(plan, options.output, rows, rules))
+    )
+
+
+def _candidate_rules(options: DecodeOptions, segmented: Manifest) -> "CandidateRules | None":
+    if not options.candidates:
+        return None
+    from rareword.transforms.candidates import CandidateRules
+
+    segmenter = segmented.rules["segmenter"]
+    return CandidateRules(
+        options.segmented,
+        segmenter["kind"],
+        segmenter["settings"],
+        options.frequent_pieces,
+        options.word_translations,
     )
 
 
@@ -202,10 +309,12 @@ class _Finish:
                 },
             }
         )
-        figures = {
-            name: sum(record.counters[name] for record in records)
-            for name in ("sentences", "target_pieces", "empty_outputs", "at_limit_outputs")
-        }
+        names = ["sentences", "target_pieces", "empty_outputs", "at_limit_outputs"]
+        if "replace_unk" in self.plan.options:
+            names += ["replaced_by_dictionary", "replaced_by_copy"]
+        if "candidates" in self.plan.options:
+            names += ["searched_again", "reference_pieces", "reference_pieces_outside"]
+        figures = {name: sum(record.counters[name] for record in records) for name in names}
         manifests.finish(
             self.plan,
             self.output,

@@ -47,10 +47,10 @@ class EvaluateOptions(JobOptions):
         help="directory that `count-words` wrote for the training data; says which words are rare",
         shapes_result=False,
     )
-    segmented: str | None = option(
-        None,
-        help="directory that `segment` wrote for the test set; shows the pieces of the samples' "
-        "sources and references",
+    segmented: tuple[str, ...] = option(
+        (),
+        help="directories that `segment` wrote for the test set, of one or several of the systems; "
+        "shows the pieces of the samples' sources and references, and what outputs attend to",
         shapes_result=False,
     )
     baseline: tuple[str, ...] = option(
@@ -108,14 +108,10 @@ def plan(options: EvaluateOptions) -> Plan:
         "words": manifests.read(options.words, "count-words", "--words"),
     }
     schemas = {"translations": TRANSLATIONS, "references": CORPUS, "words": WORDS}
-    if options.segmented is not None:
-        inputs["segmented"] = manifests.read(options.segmented, "segment", "--segmented")
-        schemas["segmented"] = SEGMENTED
-        if inputs["translations"].inputs["segmented"] != inputs["segmented"].content:
-            raise RarewordError(
-                f"--segmented: {options.segmented} is not what {options.translations} was decoded "
-                "from; give the directory that was, or leave --segmented out"
-            )
+    for name, directory in segmented(options).items():
+        key = "segmented" if name == options.name else f"segmented {name}"
+        inputs[key] = manifests.read(directory, "segment", "--segmented")
+        schemas[key] = SEGMENTED
     for name, directory in baselines(options).items():
         inputs[f"baseline {name}"] = manifests.read(directory, "decode", "--baseline")
         schemas[f"baseline {name}"] = TRANSLATIONS
@@ -171,13 +167,36 @@ def baselines(options: EvaluateOptions) -> dict[str, str]:
     return found
 
 
+def segmented(options: EvaluateOptions) -> dict[str, str]:
+    """The directory of --segmented that a system was decoded from, by its name; systems of which it
+    was not given are left out. Raises RarewordError for one that no system was decoded from."""
+    directories = {
+        manifests.read(directory, "segment", "--segmented").content: directory
+        for directory in options.segmented
+    }
+    found = {}
+    translations = [(options.name, options.translations, "--translations")]
+    translations += [(name, other, "--baseline") for name, other in baselines(options).items()]
+    for name, directory, flag in translations:
+        content = manifests.read(directory, "decode", flag).inputs["segmented"]
+        if content in directories:
+            found[name] = directories[content]
+    for directory in directories.values():
+        if directory not in found.values():
+            raise RarewordError(
+                f"--segmented: {directory} is not what {options.translations} was decoded from, "
+                "nor any --baseline; give the directory that was, or leave --segmented out"
+            )
+    return found
+
+
 # ---- the job ----
 
 
 def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None:
     """Measures all systems and writes figures, page and manifest."""
     from rareword.pipelines import evaluation_tables, measuring, report
-    from rareword.pipelines.systems import System, read_references, read_segmented, read_system
+    from rareword.pipelines.systems import System, read_details, read_references, read_system
 
     test = read_references(options.references)
     systems = [
@@ -188,10 +207,14 @@ def work(options: EvaluateOptions, plan: Plan, arguments: Sequence[str]) -> None
         ),
         System(COPY, test.sources, test.source_words),
     ]
-    segmented = read_segmented(options.segmented, test) if options.segmented else None
     names = [system.name for system in systems]
     found, training = measuring.measure(test, systems, options)
-    page = report.render(found, test, systems, segmented, training, options)
+    shown, cut = report.choose(test, training, options), segmented(options)
+    details = {
+        name: read_details(directory, cut.get(name), shown)
+        for name, directory in {options.name: options.translations, **baselines(options)}.items()
+    }
+    page = report.render(found, test, systems, training, shown, details)
     tables = evaluation_tables.markdown(found, names)
     storage.write_json(storage.join(options.output, METRICS_NAME), found)
     storage.write_bytes(storage.join(options.output, TABLES_NAME), tables.encode())

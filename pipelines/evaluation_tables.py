@@ -1,10 +1,10 @@
 """The tables of an evaluation in Markdown, made of its figures."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rareword.pipelines import pages
-from rareword.pipelines.comparison_report import Table, number, share
+from rareword.pipelines.pages import Table, number, share
 
 Figures = Mapping[str, Any]
 KINDS = ("all", "rare", "unseen")
@@ -28,9 +28,10 @@ def markdown(found: Figures, names: Sequence[str]) -> str:
         "never occurred there. `copy` is the source text as its own translation.",
     ]
     lines += [line for text in found["warnings"] for line in ("", f"**Note.** {_text(text)}")]
-    for title, text, (heads, rows) in _parts(found, names):
-        if rows:
-            lines += ["", f"## {title}", "", text, "", *pages.markdown_table(heads, rows)]
+    for part in parts(found, names):
+        title = f"{part.title}: {part.system}" if part.system else part.title
+        lines += ["", f"## {_text(title)}", "", _text(part.text), ""]
+        lines += pages.markdown_table(*part.table)
     own = found["systems"][names[0]]
     lines += ["", "## Signatures", ""]
     lines += [f"* {METRIC_NAMES[key]}: `{own[key]['signature']}`" for key in METRIC_NAMES]
@@ -41,32 +42,66 @@ def _text(text: str) -> str:
     return pages.markdown_text(text)
 
 
-def _parts(found: Figures, names: Sequence[str]) -> list[tuple[str, str, Table]]:
-    parts = [
-        (
+class Part(NamedTuple):
+    """A table with what it shows."""
+
+    id: str
+    title: str
+    text: str
+    table: Table
+    system: str = ""
+    """Of which alone it is."""
+
+
+def parts(found: Figures, names: Sequence[str]) -> list[Part]:
+    """All tables that have rows. names: the systems in their order, the copied source last."""
+    tables = [
+        Part(
+            "systems",
             "Systems",
             "Scores from 0 to 100. F1 is that of words, clipped sentence by sentence.",
             systems_table(found, names),
         ),
-        (
+        Part(
+            "words",
             "Precision and recall of words",
             "Of the words that a system produced the share that its references have, and the other "
             "way round.",
             unigrams_table(found, names),
         ),
-        (
+        Part(
+            "ranks",
             "F1 by rank of training frequency",
             "Words that are equally frequent share the rank of the first of them, so a bin may "
             "have more or fewer types than ranks. The last row is of unseen words.",
             ranks_table(found, names),
         ),
-        (
+        Part(
+            "bands",
+            "F1 by occurrences in training",
+            "Words of the references by how often they occurred in training.",
+            bands_table(found, names),
+        ),
+        Part(
+            "classes",
             "Unseen words by class",
             "Recall: the share of the references' unseen words that a system produced. A word is "
             "of the first class that fits.",
             classes_table(found, names),
         ),
-        (
+        *(
+            Part(
+                "confidence",
+                "Unseen words by confidence",
+                "Outputs whose score is below the threshold are replaced by their source.",
+                threshold_table(found["systems"][name]),
+                name,
+            )
+            for name in names
+            if found["systems"][name]["unseen_by_threshold"]
+        ),
+        Part(
+            "outputs",
             "Outputs",
             "Repeated: n-grams of words that follow upon themselves. Loops: words that have one to "
             "four characters four times in a row. Spaced stops: full stops at the end with a space "
@@ -74,23 +109,14 @@ def _parts(found: Figures, names: Sequence[str]) -> list[tuple[str, str, Table]]
             outputs_table(found, names),
         ),
     ]
-    for name in names:
-        if found["systems"][name]["unseen_by_threshold"]:
-            parts.append(
-                (
-                    f"Unseen words by confidence: {_text(name)}",
-                    "Outputs whose score is below the threshold are replaced by their source.",
-                    threshold_table(found["systems"][name]),
-                )
-            )
     if found["significance"]:
         test = found["significance"]
         name = {"bootstrap": "Paired bootstrap resampling"}.get(
             test["test"], "Approximate randomisation"
         )
         text = f"{name}, {test['trials']:,} trials, seed {test['seed']}."
-        parts.append(("Significance", text, significance_table(test)))
-    return parts
+        tables.append(Part("significance", "Significance", text, significance_table(test)))
+    return [part for part in tables if part.table[1]]
 
 
 def systems_table(found: Figures, names: Sequence[str]) -> Table:
@@ -136,8 +162,8 @@ def ranks_table(found: Figures, names: Sequence[str]) -> Table:
             continue
         rows.append(
             [
-                "unseen" if row["to"] is None else _range(row["from"], row["to"]),
-                _range(*row["occurrences"]) if row["occurrences"] else "–",
+                "unseen" if row["to"] is None else span(row["from"], row["to"]),
+                span(*row["occurrences"]) if row["occurrences"] else "–",
                 number(row["training_types"]),
                 number(row["tokens"]),
                 *(share(row["f1"][name]) for name in names),
@@ -146,8 +172,26 @@ def ranks_table(found: Figures, names: Sequence[str]) -> Table:
     return heads, rows
 
 
-def _range(low: int, high: int) -> str:
+def span(low: int, high: int) -> str:
+    """`7`, or `7 to 9`."""
     return number(low) if low == high else f"{low:,} to {high:,}"
+
+
+def bands_table(found: Figures, names: Sequence[str]) -> Table:
+    """F1 in the bands of training frequency that the references have words of."""
+    rows = [
+        [
+            band,
+            number(words["types"]),
+            number(words["tokens"]),
+            *(
+                share(found["systems"][name]["unigrams_by_training_frequency"][band]["f1"])
+                for name in names
+            ),
+        ]
+        for band, words in found["reference_words_by_training_frequency"].items()
+    ]
+    return ["occurrences", "reference types", "reference words", *names], rows
 
 
 def classes_table(found: Figures, names: Sequence[str]) -> Table:

@@ -354,6 +354,7 @@ class _Builder:
     def _evaluate(self, main: _System, baselines: Sequence[_System]) -> None:
         """One report on all systems."""
         decoded = {system.name: system.at("translations/test") for system in baselines}
+        segmented = [system.at("segmented/test") for system in (main, *baselines)]
         self._add(
             "report",
             "evaluate",
@@ -361,9 +362,9 @@ class _Builder:
                 "translations": main.at("translations/test"),
                 "references": "corpus/test",
                 "words": "words",
-                "segmented": main.at("segmented/test"),
             },
-            needs=tuple(decoded.values()),
+            needs=(*segmented, *decoded.values()),
+            segmented=[storage.join(self.output, stage) for stage in segmented],
             name=main.name,
             quiet=True,  # the summary of the run shows its figures
             baseline=[

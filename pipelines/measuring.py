@@ -68,6 +68,7 @@ def measure(
         "references": "raw" if test.raw else "restored",
         "rare_rank": options.rare_rank if options.rare_threshold is None else None,
         "rare_threshold": measured.rarest,
+        "rare_from_rank": measured.frequencies.first_rank(measured.rarest),
         "training_types": measured.frequencies.types,
         "reference_words": count_reference_words(measured, measured.classes),
         "reference_words_by_training_frequency": count_reference_words(measured, _BANDS),

@@ -1,17 +1,280 @@
 """The page and the summary of an evaluation, made of its figures and a few samples."""
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rareword.pipelines import pages
-from rareword.pipelines.systems import References, System
-from rareword.schemas.vocabulary import words_of
+from rareword.pipelines import evaluation_tables, figures, pages
+from rareword.pipelines.evaluation_tables import Figures, Part
+from rareword.pipelines.figures import SMALL, WIDE, Axis, Bars, Line, Mark, Plot, Point, Style
+from rareword.pipelines.pages import align, number, share
+from rareword.pipelines.systems import Details, References, System
+from rareword.schemas.vocabulary import SPECIALS, words_of
 from rareword.transforms import metrics, unigrams
 
 if TYPE_CHECKING:
     from rareword.pipelines.evaluate import EvaluateOptions
+
+END = SPECIALS[-1].text
+"""End-of-sentence, the last row and column of a heat map."""
+
+
+def render(
+    found: Figures,
+    test: References,
+    systems: Sequence[System],
+    training: Mapping[str, int],
+    ids: Sequence[int],
+    details: Mapping[str, Details],
+) -> str:
+    """The page: one HTML file that needs no other.
+
+    found: what goes to metrics.json. systems: the last one copies the source. training: how often
+    words occurred in training. ids: the sentences to show. details: of each system but the last.
+    """
+    names = [system.name for system in systems]
+    maps: list[HeatMap] = []
+    script, allowed = pages.script("report.js")
+    # The source is shown anyway.
+    shown = samples(test, systems[:-1], training, found["rare_threshold"], ids, details, maps)
+    return pages.render(
+        "report.html",
+        {"count": _count},
+        found=found,
+        names=names[:-1],
+        sections=sections(found, names),
+        samples=shown,
+        checks=filters(shown, names[:-1]),
+        maps=maps,
+        without_weights=[name for name in names[:-1] if not details[name].alignments],
+        without_sources=[
+            name for name in names[:-1] if details[name].alignments and not details[name].sources
+        ],
+        signatures=[
+            (name, found["systems"][names[0]][key]["signature"])
+            for key, name in evaluation_tables.METRIC_NAMES.items()
+        ],
+        script=script,
+        allowed=allowed,
+    )
+
+
+# ---- tables and figures ----
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures and tables under one heading."""
+
+    id: str
+    title: str
+    text: str
+    plots: Sequence[Plot]
+    bars: Bars | None
+    missing: str
+    """Why there is no figure, if one belongs here and would be empty."""
+    tables: Sequence[Part]
+    is_folded: bool
+    """True if the tables are long, and the figures show the same."""
+
+
+def sections(found: Figures, names: Sequence[str]) -> list[Section]:
+    """The tables of metrics.md, those of one heading together, with their figures."""
+    made = []
+    parts = evaluation_tables.parts(found, names)
+    for id_, grouped in itertools.groupby(parts, lambda part: part.id):
+        tables = list(grouped)
+        plots: list[Plot] = []
+        chart, missing = None, ""
+        if id_ == "ranks":
+            plots = rank_figure(found, names)
+            missing = "No figure: neither references nor outputs have a word."
+        elif id_ == "confidence":
+            plots = confidence_figures(found, names)
+            missing = (
+                "No figure: no system produced an unseen word, or all sentences of each have the "
+                "same score."
+            )
+        elif id_ == "classes":
+            chart = class_figure(found, names)
+            missing = "No figure: the references have no unseen word."
+        drawn = bool(plots or chart)
+        is_folded = id_ in ("ranks", "confidence")
+        first = tables[0]
+        made.append(
+            Section(
+                id_,
+                first.title,
+                first.text,
+                plots,
+                chart,
+                "" if drawn else missing,
+                tables,
+                is_folded,
+            )
+        )
+    return made
+
+
+_SLOT = 54.0
+"""Room beside an axis for what has no place on it: unseen words, no and all sentences."""
+
+
+def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
+    """The paper's Figures 2 and 3: F1 by rank of training frequency, a line for each system;
+    empty if there is no word. Each bin is drawn in the (geometric) middle of its ranks."""
+    rows = found["f1_by_training_rank"]
+    if all(f1 is None for row in rows for f1 in row["f1"].values()):
+        return []
+    last = max((row["to"] for row in rows if row["to"] is not None), default=1)
+    x = Axis(1, max(last, 2), WIDE.left + 12, WIDE.right - 1.5 * _SLOT, is_log=True)
+    y = Axis(0, 1, WIDE.bottom, WIDE.top)
+    unseen = WIDE.right - _SLOT / 2
+    lines = []
+    for place, name in enumerate(names):
+        points = []
+        for row in rows:
+            f1 = row["f1"][name]
+            if f1 is None:
+                continue
+            if row["to"] is None:
+                middle, words = unseen, "unseen words"
+            else:
+                middle = x.place(math.sqrt(row["from"] * row["to"]))
+                words = f"ranks {evaluation_tables.span(row['from'], row['to'])}"
+            text = f"{name}, {words}: F1 {share(f1)} ({number(row['tokens'])} in the references)"
+            points.append(Point(middle, y.place(f1), text))
+        lines.append(Line(name, points, Style(place)))
+    marks = [Mark(WIDE.right - _SLOT, "unseen")]
+    rare = found["rare_from_rank"]
+    if rare is not None:
+        at = x.place(rare)
+        is_left = at > (WIDE.left + WIDE.right) / 2
+        marks.append(Mark(at, f"rare from rank {rare:,}", is_left))
+    return [
+        Plot(
+            "figure-ranks",
+            "F1 of words by rank of training frequency",
+            f"A line for each of {', '.join(names)}, from the most frequent word of training to "
+            f"rank {last:,} on a logarithmic axis; unseen words on the far right. The table below "
+            "has the figures.",
+            "rank of training frequency",
+            "F1",
+            [*((x.place(tick), figures.short(tick)) for tick in x.ticks()), (unseen, "")],
+            [(y.place(tick), figures.percent(tick)) for tick in y.ticks()],
+            lines,
+            marks=marks,
+            frame=WIDE,
+        )
+    ]
+
+
+def confidence_figures(found: Figures, names: Sequence[str]) -> list[Plot]:
+    """Precision and recall of unseen words by the threshold of confidence, a line for each system
+    that has scores; empty if there is nothing to draw."""
+    by_name = {name: found["systems"][name]["unseen_by_threshold"] or [] for name in names}
+    thresholds = [
+        row["threshold"]
+        for rows in by_name.values()
+        for row in rows
+        if row["threshold"] is not None and math.isfinite(row["threshold"])
+    ]
+    if not thresholds:
+        return []
+    keys = ("precision", "recall")
+    shares = [row[key] or 0 for rows in by_name.values() for row in rows for key in keys]
+    x = Axis(min(thresholds), max(thresholds), SMALL.left + _SLOT, SMALL.right - _SLOT)
+    y = Axis(0, max(math.ceil(5 * max(shares)), 1) / 5, SMALL.bottom, SMALL.top)
+    plots = []
+    for key in keys:
+        lines = [
+            line
+            for place, (name, rows) in enumerate(by_name.items())
+            if (line := _confidence_line(name, rows, key, x, y, Style(place))).points
+        ]
+        if not lines:
+            return []
+        plots.append(
+            Plot(
+                f"figure-{key}",
+                f"{key.capitalize()} of unseen words by confidence",
+                f"A line for each of {', '.join(line.name for line in lines)}, over the score "
+                "below which outputs are replaced by their source; no output replaced on the far "
+                "left, all on the far right. The tables below have the figures.",
+                "outputs with a score below this are copied",
+                key,
+                [
+                    (_NONE, "none"),
+                    *((x.place(tick), f"{tick:.4g}") for tick in x.ticks()),
+                    (_ALL, "all"),
+                ],
+                [(y.place(tick), figures.percent(tick)) for tick in y.ticks()],
+                lines,
+                gaps=[SMALL.left + 2 * _SLOT / 3, SMALL.right - 2 * _SLOT / 3],
+            )
+        )
+    return plots
+
+
+_NONE, _ALL = SMALL.left + _SLOT / 3, SMALL.right - _SLOT / 3
+"""Where no and all outputs are replaced."""
+
+
+def _confidence_line(
+    name: str, rows: Sequence[Figures], key: str, x: Axis, y: Axis, style: Style
+) -> Line:
+    points = []
+    for place, row in enumerate(rows):
+        value, threshold = row[key], row["threshold"]
+        if value is None:
+            continue
+        if threshold is not None:
+            if not math.isfinite(threshold):
+                continue
+            at, what = x.place(threshold), f"threshold {threshold:.4f}"
+        elif place == 0:
+            at, what = _NONE, "no threshold"
+        else:
+            at, what = _ALL, "no threshold"
+        text = f"{name}, {what}, {number(row['copied'])} sentences copied: {key} {share(value)}"
+        points.append(Point(at, y.place(value), text))
+    return Line(name, points, style)
+
+
+def class_figure(found: Figures, names: Sequence[str]) -> Bars | None:
+    """How many of the references' unseen words of each class a system produced; classes without
+    words are left out. None if none has words."""
+    classes = {
+        kind: counts["tokens"]
+        for kind, counts in found["reference_unseen_by_class"].items()
+        if counts["tokens"]
+    }
+    if not classes:
+        return None
+    groups = []
+    for kind, tokens in classes.items():
+        shares = []
+        for name in names:
+            part = found["systems"][name]["unseen_by_class"][kind]
+            text = f"{name}, {kind}: {number(part['matched'])} of {number(tokens)} words"
+            shares.append(figures.Share(part["recall"], share(part["recall"]), text))
+        groups.append((kind, "1 word" if tokens == 1 else f"{tokens:,} words", shares))
+    return figures.bars(
+        "figure-classes",
+        "Recall of unseen words by class",
+        f"A bar for each of {', '.join(names)} in each of the classes {', '.join(classes)}: the "
+        "share of the references' words of the class that the system produced. The table below has "
+        "the figures.",
+        "recall",
+        names,
+        groups,
+    )
+
+
+# ---- samples ----
 
 
 @dataclass(frozen=True)
@@ -19,10 +282,22 @@ class Word:
     """A word of a sample, in pieces."""
 
     pieces: Sequence[str]
-    unseen: bool = False
-    """True if training never had it."""
+    kind: Literal["", "rare", "unseen"] = ""
+    """How seldom training had it."""
     wrong: bool = False
     """True if the reference does not hold it, or not so often."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a system made of a sample."""
+
+    name: str
+    right: bool
+    """Whether it equals the reference, white space aside."""
+    words: Sequence[Word]
+    map: int | None
+    """The number of its heat map."""
 
 
 @dataclass(frozen=True)
@@ -32,76 +307,108 @@ class Sample:
     id: int
     source: Sequence[Word]
     reference: Sequence[Word]
-    outputs: Sequence[tuple[str, bool, Sequence[Word]]]
-    """For each system its name, whether it is exactly right, and its words."""
+    outputs: Sequence[Output]
+    has: Sequence[str]
+    """Which filters of `FILTERS` let it pass."""
+
+    @property
+    def wrong(self) -> list[int]:
+        """The numbers of the systems that are not right."""
+        return [place for place, output in enumerate(self.outputs) if not output.right]
 
 
-def render(
-    found: Mapping[str, Any],
-    test: References,
-    systems: Sequence[System],
-    segmented: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]] | None,
-    training: Mapping[str, int],
-    options: "EvaluateOptions",
-) -> str:
-    """The page: one HTML file without scripts and without other files.
+HeatMap = dict[str, Any]
+"""`rows` and `columns`: output and source pieces; `weights`: in thousandths, row after row."""
 
-    found: what goes to metrics.json. segmented: the pieces of sources and references, if known.
-    training: how often words occurred in training.
-    """
-    return pages.render(
-        "report.html",
-        {"share": _share, "score": _score, "count": _count},
-        found=found,
-        names=[system.name for system in systems],
-        bands=[str(band) for band in unigrams.BANDS],
-        # The last system copies the source, which is shown anyway.
-        samples=samples(test, systems[:-1], segmented, training, options),
-    )
+FILTERS = {
+    "rare": "rare words",
+    "unseen": "unseen words",
+    "differ": "systems differ",
+}
+
+
+def choose(test: References, training: Mapping[str, int], options: "EvaluateOptions") -> list[int]:
+    """The ids of the sentences to look at, mostly such whose reference has an unseen word."""
+    interesting = {
+        id_
+        for id_, words in zip(test.ids, test.target_words, strict=True)
+        if any(kind_of(word, training, 0) == "unseen" for word in words)
+    }
+    return metrics.choose(test.ids, interesting, options.samples, options.seed)
+
+
+def kind_of(word: str, training: Mapping[str, int], rarest: int) -> Literal["", "rare", "unseen"]:
+    """How seldom training had a word. rarest: how often rare words occurred at most."""
+    if word == unigrams.UNKNOWN or word not in training or training[word] > rarest:
+        return ""
+    return "rare" if training[word] else "unseen"
 
 
 def samples(
     test: References,
     systems: Sequence[System],
-    segmented: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]] | None,
     training: Mapping[str, int],
-    options: "EvaluateOptions",
+    rarest: int,
+    ids: Sequence[int],
+    details: Mapping[str, Details],
+    maps: list[HeatMap],
 ) -> list[Sample]:
-    """Sentences for people to look at, mostly such whose reference has an unseen word."""
-
-    def unseen(word: str) -> bool:
-        return training.get(word) == 0 and word != unigrams.UNKNOWN
-
-    interesting = {
-        id_
-        for id_, words in zip(test.ids, test.target_words, strict=True)
-        if any(map(unseen, words))
-    }
+    """The sentences with what people look at. Appends the outputs' heat maps to `maps`."""
     rows = {id_: row for row, id_ in enumerate(test.ids)}
+    own = details[systems[0].name]
     found = []
-    for id_ in metrics.choose(test.ids, interesting, options.samples, options.seed):
+    for id_ in ids:
         row = rows[id_]
-        source = in_pieces(test.source_words[row], segmented[0][row] if segmented else [])
-        reference = in_pieces(test.target_words[row], segmented[1][row] if segmented else [])
+        expected = test.target_words[row]
+        source = in_pieces(test.source_words[row], own.sources.get(id_, ()))
+        reference = in_pieces(expected, own.targets.get(id_, ()))
         outputs = []
         for system in systems:
-            left = Counter(test.target_words[row])
+            left = Counter(expected)
             words = []
             for pieces in words_of(system.pieces[row]):
                 word = "".join(pieces)
-                words.append(Word(pieces, unseen(word), wrong=left[word] <= 0))
+                words.append(Word(pieces, kind_of(word, training, rarest), left[word] <= 0))
                 left[word] -= 1
             right = bool(metrics.exact_matches([system.texts[row]], [test.targets[row]]))
-            outputs.append((system.name, right, words))
+            heat = heat_map(system.pieces[row], id_, details[system.name])
+            outputs.append(Output(system.name, right, words, len(maps) if heat else None))
+            maps += [heat] if heat else []
+        kinds = {kind_of(word, training, rarest) for word in expected}
+        has: list[str] = [kind for kind in ("rare", "unseen") if kind in kinds]
+        if len({system.texts[row] for system in systems}) > 1:
+            has.append("differ")
         found.append(
             Sample(
                 id_,
                 [Word(pieces) for pieces in source],
-                [Word(pieces, unseen("".join(pieces))) for pieces in reference],
+                [Word(pieces, kind_of("".join(pieces), training, rarest)) for pieces in reference],
                 outputs,
+                has,
             )
         )
     return found
+
+
+def heat_map(pieces: Sequence[str], id_: int, details: Details) -> HeatMap | None:
+    """What an output attends to; None if its weights or its source pieces are not known."""
+    weights = details.alignments.get(id_)
+    if weights is None or id_ not in details.sources:
+        return None
+    return {
+        "rows": [*pieces, END],
+        "columns": [*details.sources[id_], END],
+        "weights": [round(1000 * weight) for row in weights for weight in row],
+    }
+
+
+def filters(shown: Sequence[Sample], names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """The filters that can tell sentences apart, with their names and what passes them."""
+    return {
+        key: (name, sum(key in sample.has for sample in shown))
+        for key, name in FILTERS.items()
+        if key != "differ" or len(names) > 1
+    }
 
 
 def in_pieces(words: Sequence[str], shown: Sequence[str]) -> list[list[str]]:
@@ -118,36 +425,20 @@ def summary(found: Mapping[str, Any], names: Sequence[str]) -> str:
     heads = ["", "BLEU", "chrF2", "exact", "F1 all", "F1 rare", "F1 unseen"]
     rows = [heads]
     for name in names:
-        figures = found["systems"][name]
+        scores = found["systems"][name]
         rows.append(
             [
                 name,
-                _score(figures["bleu"]["value"]),
-                _score(figures["chrf2"]["value"]),
-                f"{figures['exact_matches']['count']:,} of {found['sentences']:,}",
-                *(_share(figures["unigrams"][kind]["f1"]) for kind in ("all", "rare", "unseen")),
+                _score(scores["bleu"]["value"]),
+                _score(scores["chrf2"]["value"]),
+                f"{scores['exact_matches']['count']:,} of {found['sentences']:,}",
+                *(share(scores["unigrams"][kind]["f1"]) for kind in evaluation_tables.KINDS),
             ]
         )
     lines = align(rows)
     signatures = found["systems"][names[0]]
     lines += [f"{metric}: {signatures[metric]['signature']}" for metric in ("bleu", "chrf2")]
     return "\n".join(lines)
-
-
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of text columns: the first one left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def _score(value: float) -> str:

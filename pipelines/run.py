@@ -109,7 +109,7 @@ def _write_record(experiment: Experiment, url: str) -> None:
 
 def _summary(experiment: Experiment, outcomes: Sequence[Outcome], seconds: float) -> str:
     """A table of the stages, the figures of the report, and where it lies."""
-    from rareword.pipelines import report
+    from rareword.pipelines import pages, report
 
     rows = [("stage", "rows", "time")]
     for stage, outcome in zip(experiment.stages, outcomes, strict=True):
@@ -123,7 +123,7 @@ def _summary(experiment: Experiment, outcomes: Sequence[Outcome], seconds: float
     systems = [last.name, *evaluate.baselines(last), evaluate.COPY]
     return "\n\n".join(
         [
-            "\n".join(report.align(rows)),
+            "\n".join(pages.align(rows)),
             report.summary(figures, systems),
             f"report: {storage.join(last.output, evaluate.PAGE_NAME)}",
         ]

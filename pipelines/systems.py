@@ -1,7 +1,7 @@
 """The test set and the systems measured on it, read and brought to one order by their ids."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,28 +165,65 @@ def _check_ids(found: Sequence[int], expected: Sequence[int], where: str) -> Non
         )
 
 
-def read_segmented(
-    directory: str, test: References
-) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
-    """The pieces of the test set's sources and references, as they are shown."""
-    both = vocabularies.read_both(directory)
-    manifest = manifests.read(directory, "segment", "--segmented")
-    columns = _read_columns(manifest.urls, SEGMENTED)
-    _check_ids(columns["id"], test.ids, f"--segmented: {directory}")
-    rows = {id_: row for row, id_ in enumerate(columns["id"])}
-    order = [rows[id_] for id_ in test.ids]
-    return (
-        [both.source.display(columns["source"][row]) for row in order],
-        [both.target.display(columns["target"][row]) for row in order],
+@dataclass(frozen=True)
+class Details:
+    """What is read of the sentences on the page alone, by id."""
+
+    sources: Mapping[int, Sequence[str]]
+    """The pieces of the source as the system had them, as they are shown; empty if not known."""
+    targets: Mapping[int, Sequence[str]]
+    """The same of the reference."""
+    alignments: Mapping[int, Sequence[Sequence[float]]]
+    """The attention weights of the best translation, where they were written: a row for each output
+    piece with a weight for each source piece, end-of-sentence last on both sides."""
+
+
+def read_details(directory: str, segmented: str | None, ids: Collection[int]) -> Details:
+    """The details of some sentences of a system; memory holds one row group besides.
+
+    directory: its translations. segmented: what they were decoded from, if known.
+    """
+    urls = manifests.read(directory, "decode", "--translations").urls
+    best = pc.equal(pc.field("rank"), 0)
+    rows = _rows_of(urls, TRANSLATIONS, ["id", "rank", "alignment"], ids).filter(best)
+    present = rows.filter(pc.is_valid(pc.field("alignment")))
+    alignments = _by_id(present, "alignment")
+    if segmented is None:
+        return Details({}, {}, alignments)
+    both = vocabularies.read_both(segmented)
+    urls = manifests.read(segmented, "segment", "--segmented").urls
+    rows = _rows_of(urls, SEGMENTED, ["id", "source", "target"], ids)
+    sources, targets = (
+        {id_: vocabulary.display(pieces) for id_, pieces in _by_id(rows, side).items()}
+        for side, vocabulary in (("source", both.source), ("target", both.target))
     )
+    return Details(sources, targets, alignments)
 
 
-def _read_columns(
-    urls: Sequence[str], schema: TableSchema, names: list[str] | None = None
-) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in names or schema.fields.names}
+def _rows_of(
+    urls: Sequence[str], schema: TableSchema, names: list[str], ids: Collection[int]
+) -> pa.Table:
+    """The rows of some ids. Of row groups without any, only the ids are read."""
+    wanted = pc.field("id").isin(pa.array(sorted(ids), pa.int64()))
+    found = [schema.fields.empty_table().select(names)]
     for url in urls:
-        for table in iterate_row_groups(url, schema, names):
+        groups = enumerate(iterate_row_groups(url, schema, ["id"]))
+        chosen = [number for number, group in groups if group.filter(wanted).num_rows]
+        found += [
+            group.filter(wanted).combine_chunks()
+            for group in iterate_row_groups(url, schema, names, chosen)
+        ]
+    return pa.concat_tables(found)
+
+
+def _by_id(rows: pa.Table, name: str) -> dict[int, Any]:
+    return dict(zip(rows["id"].to_pylist(), rows[name].to_pylist(), strict=True))
+
+
+def _read_columns(urls: Sequence[str], schema: TableSchema) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [] for name in schema.fields.names}
+    for url in urls:
+        for table in iterate_row_groups(url, schema):
             for name in columns:
                 columns[name] += table[name].to_pylist()
     return columns

@@ -65,7 +65,7 @@ class JobOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shape:
+class Shape:
     """What a field's annotation allows."""
 
     kind: type
@@ -74,7 +74,7 @@ class _Shape:
     choices: tuple[Any, ...] | None = None
 
 
-def _shape(annotation: Any) -> _Shape:
+def _shape(annotation: Any) -> Shape:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
@@ -82,13 +82,14 @@ def _shape(annotation: Any) -> _Shape:
     if origin is tuple:
         return dataclasses.replace(_shape(arguments[0]), many=True)
     if origin is typing.Literal:
-        return _Shape(type(arguments[0]), choices=arguments)
+        return Shape(type(arguments[0]), choices=arguments)
     if annotation in (str, int, float, bool):
-        return _Shape(annotation)
+        return Shape(annotation)
     raise TypeError(f"options cannot have the type {annotation}")
 
 
-def _shapes(cls: type) -> dict[str, _Shape]:
+def shapes_of(cls: type) -> dict[str, Shape]:
+    """How each field is read, by name."""
     hints = typing.get_type_hints(cls)
     return {field.name: _shape(hints[field.name]) for field in dataclasses.fields(cls)}
 
@@ -118,7 +119,7 @@ def grouped(cls: type) -> dict[str, list["dataclasses.Field[Any]"]]:
 
 def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
     """Adds one argument per field of the dataclass, with help, unit and default, by heading."""
-    shapes = _shapes(cls)
+    shapes = shapes_of(cls)
     for heading, fields in grouped(cls).items():
         group = parser.add_argument_group(heading) if heading else parser
         for field in fields:
@@ -126,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser, cls: type) -> None:
 
 
 def _add_argument(
-    group: "argparse._ActionsContainer", cls: type, field: "dataclasses.Field[Any]", shape: _Shape
+    group: "argparse._ActionsContainer", cls: type, field: "dataclasses.Field[Any]", shape: Shape
 ) -> None:
     text, default = field.metadata["help"].replace("%", "%%"), default_text(cls, field)
     if default:
@@ -177,65 +178,6 @@ def value_text(value: Any) -> str:
     return {True: "on", False: "off"}[value] if type(value) is bool else str(value)
 
 
-def reference(cls: type) -> str:
-    """All options as Markdown tables by heading, with bounds, for a page of the user guide."""
-    shapes, parts = _shapes(cls), []
-    for heading, fields in grouped(cls).items():
-        if not fields:
-            continue
-        rows = [("option", "values", "default", "")]
-        for field in fields:
-            name, shape = flag(field.name), shapes[field.name]
-            is_switch = shape.kind is bool and not shape.many
-            names = [name, name.replace("--", "--no-", 1)] if is_switch else [name]
-            required = field.default is dataclasses.MISSING
-            rows.append(
-                (
-                    ", ".join(f"`{name}`" for name in names),
-                    "" if is_switch else _values_text(field, shape),
-                    "required" if required else default_text(cls, field),
-                    field.metadata["help"],
-                )
-            )
-        title = f"**{heading[0].upper()}{heading[1:]}**\n\n" if heading else ""
-        parts.append(title + _markdown(rows))
-    return "\n".join(parts)
-
-
-def preset_table(cls: type) -> str:
-    """The options whose defaults a preset changes, as a Markdown table."""
-    presets: Mapping[str, Mapping[str, Any]] = cls.PRESETS  # type: ignore[attr-defined]
-    rows = [("option", *presets, "")]
-    for field in dataclasses.fields(cls):
-        if any(field.name in values for values in presets.values()):
-            defaults = (values.get(field.name, field.default) for values in presets.values())
-            texts = map(value_text, defaults)
-            rows.append((f"`{flag(field.name)}`", *texts, field.metadata["help"]))
-    return _markdown(rows)
-
-
-def _values_text(field: "dataclasses.Field[Any]", shape: _Shape) -> str:
-    """What an option takes, for people: `integer, at least 1`."""
-    if shape.choices:
-        return ", ".join(f"`{choice}`" for choice in shape.choices)
-    kind = {str: "text", int: "integer", float: "number"}[shape.kind]
-    low, high = field.metadata["at_least"], field.metadata["at_most"]
-    if low is not None and high is not None:
-        return f"{kind}, {low} to {high}"
-    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
-    return ", ".join([kind + ("s" if shape.many else ""), *bounds])
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first row is its head."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "|".join(["", *(f" {cell} ".replace("  ", " ") for cell in cells), "\n"])
-
-    first, *others = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "".join([line(first), "|" + "---|" * len(first) + "\n", *map(line, others)])
-
-
 def _with_preset(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values, and those of the chosen preset for the fields that are not given."""
     presets = getattr(cls, "PRESETS", {})
@@ -267,7 +209,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """
     if not isinstance(values, Mapping):
         raise RarewordError(f"{where}: expected keys and values, found {values!r}")
-    shapes = _shapes(cls)
+    shapes = shapes_of(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     refuse_unknown(values, fields, where)
     converted: dict[str, Any] = {}
@@ -286,7 +228,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return checked(cls(**_with_preset(cls, converted)), lambda name: f"{where}.{name}")
 
 
-def _convert(value: Any, shape: _Shape, label: str) -> Any:
+def _convert(value: Any, shape: Shape, label: str) -> Any:
     if shape.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not shape.kind:

@@ -114,11 +114,7 @@ class Vocabulary:
         if self.is_raw:
             ends = [following.startswith(" ") for following in texts[1:]] + [True] * bool(texts)
             texts = [text.strip(" ") for text in texts]
-        shown = []
-        for text, end in zip(texts, ends, strict=True):
-            mark = "" if end else SEPARATOR
-            shown.append(text + (mark or " " * text.endswith((SEPARATOR, " "))))
-        return shown
+        return [displayed(text, end) for text, end in zip(texts, ends, strict=True)]
 
     def words(self, ids: Sequence[int]) -> str:
         """Joins pieces to text: a space after each piece that ends a word, but the last one; <unk>
@@ -155,6 +151,11 @@ class Vocabulary:
             fields = schema.fields.with_metadata({_ADDS_SPACE: b"yes"})
             schema = dataclasses.replace(schema, fields=fields)
         return write_shard(directory, name, schema, [self.to_table()])
+
+
+def displayed(text: str, ends_word: bool = True) -> str:
+    """A piece for people, as `Vocabulary.display` shows it."""
+    return text + (" " * text.endswith((SEPARATOR, " ")) if ends_word else SEPARATOR)
 
 
 def words_of(shown: Sequence[str]) -> list[list[str]]:

@@ -86,9 +86,17 @@ def segment_word(word: str, merges: Sequence[Symbols]) -> Symbols:
 
 
 def write_corpus(
-    directory: str, source: Sequence[str], target: Sequence[str], shards: int = 2, rows: int = 10**9
+    directory: str,
+    source: Sequence[str],
+    target: Sequence[str],
+    shards: int = 2,
+    rows: int = 10**9,
+    text: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """A finished `corpus` directory; `rows` bounds its row groups by cutting the tables."""
+    """A finished `corpus` directory; `rows` bounds its row groups by cutting the tables.
+
+    text: its text rules.
+    """
     import pyarrow as pa
 
     records = []
@@ -107,7 +115,10 @@ def write_corpus(
         }
         parts = [table.slice(i, rows) for i in range(0, max(table.num_rows, 1), rows)]
         records.append(write_shard(directory, shard_name(k, shards), CORPUS, parts, counters))
-    return finish(Plan("prepare", {}, {}), directory, CORPUS, records, rules={"text": {}})
+    rules = {"text": dict(text or {})}
+    return finish(
+        Plan("prepare", {}, {}), directory, CORPUS, records, figures={"rejected": 0}, rules=rules
+    )
 
 
 # ---- segmenting text to text ----

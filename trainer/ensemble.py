@@ -29,8 +29,14 @@ class Ensemble:
     def __init__(self, networks: Sequence[Steps], mean: Mean = "log") -> None:
         self._networks, self._mean = tuple(networks), mean
 
-    def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Any, Any]:
-        return tuple(zip(*(n.read(source_BS, mask_BS) for n in self._networks), strict=True))
+    def narrowed(self, pieces_C: Tensor) -> "Ensemble":
+        return Ensemble([network.narrowed(pieces_C) for network in self._networks], self._mean)
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Any, Any]:
+        read = [network.read(source_BS, mask_BS, own_BX) for network in self._networks]
+        return tuple(attended for attended, _ in read), tuple(state for _, state in read)
 
     def step(
         self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None

@@ -17,6 +17,7 @@ layers read the states of the layer below; what generates sees the uppermost, at
 Sentences are padded on the right, everywhere.
 """
 
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -49,6 +50,10 @@ class Attended(NamedTuple):
     """With the gates' columns, then with the readout's."""
     bias_BS: Tensor
     """0 on tokens, -inf on padding."""
+    own_BXE: Tensor | None = None
+    """Rows of the output matrix that the network itself lacks, for pieces of one sentence each."""
+    own_bias_BX: Tensor | None = None
+    """Their bias, -inf where there is none."""
 
 
 class State(NamedTuple):
@@ -229,6 +234,7 @@ class Network:
         self.output_VE = cast(model.output.weight, self._extra, vocabulary)
         bias_V = model.output.bias
         self.output_bias_V = functional.pad(bias_V, (0, vocabulary), value=-torch.inf)
+        self._output = self.output_VE, self.output_bias_V  # of all pieces
 
     def encode(self, source_BS: Tensor, mask_BS: Tensor) -> Memory:
         """Reads sentences. `source_BS`: int64 ids with their end of sentence, right padded."""
@@ -266,18 +272,37 @@ class Network:
         hidden_BLH."""
         backward_BZ = memory.annotations_BSZ[:, 0, self.config.encoder_hidden :]
         hidden_BX = torch.tanh(functional.linear(backward_BZ, self._initial, self._initial_bias))
-        return hidden_BX.unflatten(1, (self.config.decoder_layers, -1))
+        hidden_BLH: Tensor = hidden_BX.unflatten(1, (self.config.decoder_layers, -1))
+        return hidden_BLH
 
-    def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Attended, State]:
-        """Reads sentences for `step`; the arguments of `encode`."""
+    def narrowed(self, pieces_C: Tensor) -> "Network":
+        """The same network over these pieces of the target vocabulary alone, in their order."""
+        network = copy.copy(self)
+        network.output_VE = self.output_VE[pieces_C]
+        network.output_bias_V = self.output_bias_V[pieces_C]
+        network.columns = len(pieces_C)
+        network._output = self._output
+        return network
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Attended, State]:
+        """Reads sentences for `step`; the arguments of `encode`.
+
+        own_BX: further pieces of each sentence (int64), -1 where there is none. Their columns
+        follow those of the network, which must be `narrowed`.
+        """
         memory = self.encode(source_BS, mask_BS)
         products_BSX = functional.linear(memory.annotations_BSZ, self._context_products)
         hidden_BLH = self.start(memory)
         context_BG = products_BSX.new_zeros(len(source_BS), len(self._context))
-        return (
-            Attended(memory.keys_BSH, products_BSX, mask_bias(memory)),
-            State(hidden_BLH, context_BG),
-        )
+        attended = Attended(memory.keys_BSH, products_BSX, mask_bias(memory))
+        if own_BX is not None:
+            output_VE, bias_V = self._output
+            known_BX = own_BX.clamp_min(0)
+            own_bias_BX = bias_V[known_BX].masked_fill(own_BX < 0, -torch.inf)
+            attended = attended._replace(own_BXE=output_VE[known_BX], own_bias_BX=own_bias_BX)
+        return attended, State(hidden_BLH, context_BG)
 
     def step(
         self,
@@ -286,7 +311,8 @@ class Network:
         attended: Attended,
         rows: Rows | None = None,
     ) -> tuple[Tensor, State, Tensor]:
-        """One piece: log_probs_RV (float32), the next state, attention weights_RS. No gradients.
+        """One piece: log_probs_RV (float32; with pieces of the sentences' own [R, V + X]), the next
+        state, attention weights_RS. No gradients.
 
         previous_R: the piece chosen last (int64); None at the first step. With it the state is
         first updated by the previous piece and the context it was generated from. rows: of
@@ -304,7 +330,7 @@ class Network:
         energies_RS = kernels.energies(attended.keys_BSH, query_RH, self._energy, sentence_R)
         bias_RS = attended.bias_BS if rows is None else attended.bias_BS[rows.sentence_R]
         weights_RS = functional.softmax(energies_RS + bias_RS, -1)
-        looked_RX = _means(weights_RS.to(self.dtype), attended.products_BSX, rows)
+        looked_RX = _products(weights_RS.to(self.dtype), attended.products_BSX, rows)
         context_RG, readout_RH = looked_RX.split((len(self._context), len(self._readout)), 1)
         own_RX = torch.cat([hidden_RLH[:, -1], embedded_RE], -1)
         own = self._readout[:, : own_RX.shape[1]]
@@ -314,8 +340,14 @@ class Network:
             logits_RV = functional.linear(features_RE, self.output_VE, self.output_bias_V)
         else:
             logits_RV = functional.linear(features_RE, self.output_VE) + self.output_bias_V
+        logits_RV = logits_RV[:, : self.columns]
+        if attended.own_BXE is not None and attended.own_bias_BX is not None:
+            own_RX = _products(features_RE, attended.own_BXE.transpose(1, 2), rows)
+            bias_BX = attended.own_bias_BX
+            own_RX = own_RX + (bias_BX if rows is None else bias_BX[rows.sentence_R])
+            logits_RV = torch.cat([logits_RV, own_RX.to(logits_RV.dtype)], 1)
         log_probs_RV = functional.log_softmax(logits_RV, -1)
-        return log_probs_RV[:, : self.columns], State(hidden_RLH, context_RG), weights_RS
+        return log_probs_RV, State(hidden_RLH, context_RG), weights_RS
 
     def forced(self, memory: Memory, target_BT: Tensor, rows_N: Tensor | None = None) -> Tensor:
         """features_NE of the target tokens, teacher forced, in the order of `target_BT.t()`.
@@ -388,15 +420,15 @@ class Network:
         return functional.linear(self.model.dropout(maxout), self._low_rank)
 
 
-def _means(weights_RS: Tensor, values_BSX: Tensor, rows: Rows | None) -> Tensor:
-    """means_RX of the sentences' values; all hypotheses of a sentence are one product."""
+def _products(values_RY: Tensor, matrices_BYX: Tensor, rows: Rows | None) -> Tensor:
+    """products_RX of each row with its sentence's matrix, sentence by sentence."""
     if rows is None:
-        return torch.bmm(weights_RS[:, None], values_BSX)[:, 0]
-    batch, source, _ = values_BSX.shape
-    weights_BKS = weights_RS.new_zeros(batch * rows.width, source)
-    weights_BKS[rows.place_R] = weights_RS
-    means_BKX = torch.bmm(weights_BKS.view(batch, rows.width, source), values_BSX)
-    return means_BKX.flatten(0, 1)[rows.place_R]
+        return torch.bmm(values_RY[:, None], matrices_BYX)[:, 0]
+    batch, size, _ = matrices_BYX.shape
+    values_BKY = values_RY.new_zeros(batch * rows.width, size)
+    values_BKY[rows.place_R] = values_RY
+    products_BKX = torch.bmm(values_BKY.view(batch, rows.width, size), matrices_BYX)
+    return products_BKX.flatten(0, 1)[rows.place_R]
 
 
 def _layers(modules: nn.ModuleList) -> list[Gru]:

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,12 @@ from torch.nn import functional
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer.model import Rows
+from rareword.trainer.search_options import SearchOptions, length_limits, normalised
 
 Ids = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.float32]
-Penalty = Literal["power", "gnmt", "reward"]
+
+NONE: Ids = np.empty(0, np.int64)
 
 CHUNK = 32
 """Pieces among which the greatest value is found first, where the greatest of all are sought."""
@@ -42,8 +44,16 @@ class Steps(Protocol):
     tensors whose first dimension is the sentences B or, in the state, the hypotheses R.
     """
 
-    def read(self, source_BS: Tensor, mask_BS: Tensor, /) -> tuple[Any, Any]:
-        """What `step` looks at, and the state before the first piece, of one row a sentence."""
+    def narrowed(self, pieces_C: Tensor, /) -> "Steps":
+        """The same network over these pieces alone, in their order."""
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None, /
+    ) -> tuple[Any, Any]:
+        """What `step` looks at, and the state before the first piece, of one row a sentence.
+
+        own_BX: further pieces of each sentence, whose columns follow; -1 where there is none.
+        """
 
     def step(
         self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None, /
@@ -51,47 +61,13 @@ class Steps(Protocol):
         """log_probs_RV (float32), which search may overwrite, the next state, weights_RS."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search."""
+class Candidates(NamedTuple):
+    """The pieces that outputs may be made of: the softmax is taken over them alone."""
 
-    search: Literal["beam", "sample"] = "beam"
-    """Prune hypotheses, or draw each piece at random."""
-    beam: int = 5
-    """Hypotheses kept per sentence; 1 is greedy search."""
-    n_best: int = 1
-    """Hypotheses returned per sentence, at most `beam`; of `sample` the number drawn."""
-    length_form: Penalty = "power"
-    """What lengths do to scores: see `normalised`."""
-    length_penalty: float = 1.0
-    """The number p of `normalised`; 0 switches it off."""
-    min_length: int = 0
-    """Fewest pieces of an output."""
-    min_length_ratio: float = 0.0
-    """Fewest pieces of an output in source lengths; end-of-sentence counts in the source's."""
-    max_length: int | None = None
-    """Most pieces of an output."""
-    max_length_ratio: float = 3.0
-    """Longest output in source lengths, end-of-sentence counted on both sides."""
-    batch_tokens: int = 2048
-    """Source pieces of a batch, padding and end-of-sentence included."""
-    forbid_unk: bool = False
-    """Never generate <unk>."""
-    alignments: bool = False
-    """Keep the attention weights."""
-    temperature: float = 1.0
-    """Of `sample`: log-probabilities are divided by it before a piece is drawn."""
-    top_k: int = 0
-    """Of `sample`: draw from so many most probable pieces; 0: from all."""
-    top_p: float = 1.0
-    """Of `sample`: draw from the fewest pieces that have so much probability together."""
-    seed: int = 1
-    """Of `sample`."""
-
-    @property
-    def width(self) -> int:
-        """Hypotheses of a sentence at once."""
-        return self.n_best if self.search == "sample" else self.beam
+    shared_C: Ids
+    """For all sentences, in ascending order; the special pieces must be among them."""
+    own: Sequence[Ids]
+    """Further ones for each sentence, none of them shared."""
 
 
 class Hypothesis(NamedTuple):
@@ -104,31 +80,6 @@ class Hypothesis(NamedTuple):
     alignment: Weights | None
     """float32 [T, S]: attention of each output piece, end-of-sentence last, on each source piece,
     end-of-sentence last; rows sum to 1."""
-
-
-def length_limits(source_length: int, options: SearchOptions) -> tuple[int, int]:
-    """The fewest and the most pieces that an output may have, end-of-sentence included.
-
-    source_length: pieces, without end-of-sentence. The most wins where the two contradict.
-    """
-    most = max(2, math.floor(options.max_length_ratio * (source_length + 1)))
-    if options.max_length is not None:
-        most = min(most, options.max_length + 1)
-    fewest = max(options.min_length, math.floor(options.min_length_ratio * (source_length + 1)))
-    return min(fewest + 1, most), most
-
-
-def normalised(log_probability: Any, length: Any, options: SearchOptions) -> Any:
-    """The scores by which hypotheses are compared, of numbers or of tensors.
-
-    length: with end-of-sentence, `n` below. With p = `length_penalty` and L the log-probability:
-    power L / n^p; gnmt L / ((5 + n) / 6)^p (Wu et al. 2016); reward L + p n.
-    """
-    if options.length_form == "reward":
-        return log_probability + options.length_penalty * length
-    if options.length_form == "gnmt":
-        length = (5 + length) / 6
-    return log_probability / length**options.length_penalty
 
 
 def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -153,52 +104,64 @@ def translate(
     options: SearchOptions,
     device: torch.device | str,
     keys: Sequence[int] | None = None,
+    candidates: Candidates | None = None,
 ) -> list[list[Hypothesis]]:
     """Translates sentences of any number and length; one list per source, the best first.
 
     sources: int ids [S] without end-of-sentence. keys: numbers of the sentences, by which what
-    `sample` draws does not depend on other sentences; left out, their places. A blank source gives
+    `sample` draws does not depend on other sentences; left out, their places. candidates: what
+    outputs may be made of; left out, the whole vocabulary. A blank source gives
     one empty hypothesis with score 0 and never enters the model. A sentence for which the model
     yields no finite probability gives one empty hypothesis with score -inf.
     Raises RarewordError if a single sentence does not fit the device's memory.
     """
     keys = range(len(sources)) if keys is None else keys
+    shared_C: Tensor | None = None
+    if candidates is not None:
+        shared_C = torch.from_numpy(candidates.shared_C).to(device)
+        network = network.narrowed(shared_C)
+    own = [NONE] * len(sources) if candidates is None else candidates.own
     results = [[Hypothesis([], 0.0, None)] for _ in sources]
     filled = [i for i, source in enumerate(sources) if len(source)]
     lengths = [len(sources[i]) + 1 for i in filled]
     for batch in plan_batches(lengths, options.batch_tokens):
         chosen = [filled[i] for i in batch]
-        found = _search_in_memory(
-            network, [sources[i] for i in chosen], [keys[i] for i in chosen], options, device
-        )
+        sentences = [_Sentence(sources[i], keys[i], own[i]) for i in chosen]
+        found = _search_in_memory(network, sentences, shared_C, options, device)
         for index, hypotheses in zip(chosen, found, strict=True):
             results[index] = hypotheses
     return results
 
 
+class _Sentence(NamedTuple):
+    source: Ids
+    key: int
+    own: Ids
+
+
 def _search_in_memory(
     network: Steps,
-    sources: list[Ids],
-    keys: list[int],
+    sentences: Sequence[_Sentence],
+    shared_C: Tensor | None,
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """Searches a batch; one that does not fit the device's memory is searched in halves."""
     try:
-        return _search(network, sources, keys, options, device)
+        return _search(network, sentences, shared_C, options, device)
     except torch.OutOfMemoryError as error:
-        if len(sources) == 1:
+        if len(sentences) == 1:
             raise RarewordError(
-                f"a sentence of {len(sources[0]):,} pieces does not fit the memory of {device} "
-                f"with a beam of {options.width}; lower the beam, choose a device with more "
-                "memory, or leave such long sentences out of the data"
+                f"a sentence of {len(sentences[0].source):,} pieces does not fit the memory of "
+                f"{device} with a beam of {options.width}; lower the beam, choose a device with "
+                "more memory, or leave such long sentences out of the data"
             ) from error
     # Outside the handler, where nothing holds the failed batch's tensors any more.
-    half = len(sources) // 2
+    half = len(sentences) // 2
     return [
         hypotheses
-        for part in (slice(half), slice(half, None))
-        for hypotheses in _search_in_memory(network, sources[part], keys[part], options, device)
+        for part in (sentences[:half], sentences[half:])
+        for hypotheses in _search_in_memory(network, part, shared_C, options, device)
     ]
 
 
@@ -208,60 +171,58 @@ def _search_in_memory(
 @torch.inference_mode()
 def _search(
     network: Steps,
-    sources: list[Ids],
-    keys: list[int],
+    batch: Sequence[_Sentence],
+    shared_C: Tensor | None,
     options: SearchOptions,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
-    """Searches one batch of sources, none of them blank."""
-    sentences, width = len(sources), options.width
-    attended, state = network.read(*_padded(sources, device))
+    """Searches one batch of sentences, none of them blank.
+
+    shared_C: the pieces that the network's columns stand for, if they are not all.
+    """
+    sources, sentences, width = [one.source for one in batch], len(batch), options.width
+    own_BX = None if shared_C is None else _filled([one.own for one in batch]).to(device)
+    attended, state = network.read(*_padded(sources, device), own_BX)
     limits = [length_limits(len(source), options) for source in sources]
     fewest_B, most_B = torch.tensor(limits, device=device).unbind(1)
-    uniforms_BKT = _uniforms(keys, limits, options) if options.search == "sample" else None
+    uniforms_BKT = None
+    if options.search == "sample":
+        uniforms_BKT = _uniforms([one.key for one in batch], limits, options)
     finished = _Finished.none(sentences, width, device)
     trace: list[_Chosen] = []
-    # Where a sentence lies in `attended`, which is cut when half of it has ended.
-    line_B, lines = torch.arange(sentences, device=device), sentences
+    lines = _Lines(torch.arange(sentences, device=device), sentences)
     totals_BK = torch.full((sentences, width), -math.inf, device=device)
     totals_BK[:, : 1 if uniforms_BKT is None else width] = 0.0
-    alive_R, previous_R = _places(totals_BK), None
+    alive_R, previous_R = (totals_BK > -math.inf).flatten().nonzero()[:, 0], None
     state = _take(state, alive_R // width)
     for length in itertools.count(1):  # of what this step makes, end-of-sentence included
-        sentence_R = alive_R // width
-        rows = Rows(line_B[sentence_R], line_B[sentence_R] * width + alive_R % width, width)
-        log_probs_RV, state, weights_RS = network.step(state, previous_R, attended, rows)
-        log_probs_RV = log_probs_RV.float()
+        log_probs_RV, state, weights_RS = network.step(
+            state, previous_R, attended, lines.rows(alive_R, width)
+        )
+        log_probs_RV, sentence_R = log_probs_RV.float(), alive_R // width
         _forbid(log_probs_RV, length, fewest_B[sentence_R], most_B[sentence_R], options)
         if uniforms_BKT is None:
-            best = _best(log_probs_RV, totals_BK, alive_R)
-            totals_BK, parents_BK, ids_BK = best
-            # The beam shrinks by what has ended before.
-            left_B1 = width - finished.count_B[:, None]
-            open_BK = torch.arange(width, device=device) < left_B1
+            totals_BK, parents_BK, ids_BK = _best(log_probs_RV, totals_BK, alive_R)
         else:
             uniforms_R = uniforms_BKT[..., length - 1].flatten()[alive_R.cpu()].to(device)
             totals_BK, parents_BK, ids_BK = _drawn(
                 log_probs_RV, totals_BK, alive_R, uniforms_R, options
             )
-            open_BK = torch.ones_like(ids_BK, dtype=torch.bool)
-        open_BK &= totals_BK > -math.inf
+        if shared_C is not None and own_BX is not None:
+            ids_BK = _pieces(ids_BK, shared_C, own_BX)
+        open_BK = totals_BK > -math.inf
+        if uniforms_BKT is None:  # the beam shrinks by what has ended before
+            open_BK &= torch.arange(width, device=device) < width - finished.count_B[:, None]
         ends_BK = open_BK & (ids_BK == EOS)
         finished.add(ends_BK, totals_BK, parents_BK, length, options)
         going_BK = open_BK & ~ends_BK
         if uniforms_BKT is None:
             going_BK &= _can_win(totals_BK, going_BK, finished, most_B, options)[:, None]
-        weights = weights_RS.float().cpu().numpy() if options.alignments else None
         row_BK = torch.zeros(sentences * width, dtype=torch.int64, device=device)
         row_BK[alive_R] = torch.arange(len(alive_R), device=device)
-        trace.append(
-            _Chosen(
-                ids_BK.cpu().numpy(),
-                parents_BK.cpu().numpy(),
-                row_BK.view(sentences, width).cpu().numpy(),
-                weights,
-            )
-        )
+        weights = weights_RS.float().cpu().numpy() if options.alignments else None
+        rows_BK = row_BK.view(sentences, width).cpu().numpy()
+        trace.append(_Chosen(ids_BK.cpu().numpy(), parents_BK.cpu().numpy(), rows_BK, weights))
         alive_R = going_BK.flatten().nonzero()[:, 0]
         if not len(alive_R):
             break
@@ -269,11 +230,32 @@ def _search(
         parents_R = alive_R // width * width + parents_BK.flatten()[alive_R]
         state = _take(state, row_BK[parents_R])
         previous_R = ids_BK.flatten()[alive_R]
-        alive_B = going_BK.any(1).nonzero()[:, 0]
-        if 2 * len(alive_B) <= lines:
-            attended, lines = _take(attended, line_B[alive_B]), len(alive_B)
-            line_B[alive_B] = torch.arange(lines, device=device)
+        attended = lines.keep(attended, going_BK.any(1))
     return finished.hypotheses(trace, [len(source) + 1 for source in sources], options)
+
+
+@dataclass
+class _Lines:
+    """Where the sentences of a batch lie in what their network looks at, which is cut when half of
+    them have ended."""
+
+    line_B: Tensor
+    count: int
+
+    def rows(self, alive_R: Tensor, width: int) -> Rows:
+        """The rows of a step, for hypotheses at these of the B x width places."""
+        line_R = self.line_B[alive_R // width]
+        return Rows(line_R, line_R * width + alive_R % width, width)
+
+    def keep(self, attended: Any, alive_B: Tensor) -> Any:
+        """What the network looks at, perhaps cut to the sentences that are alive."""
+        alive = alive_B.nonzero()[:, 0]
+        if 2 * len(alive) > self.count:
+            return attended
+        kept = _take(attended, self.line_B[alive])
+        self.count = len(alive)
+        self.line_B[alive] = torch.arange(self.count, device=alive.device)
+        return kept
 
 
 class _Chosen(NamedTuple):
@@ -363,6 +345,24 @@ def _follow(
             ids.append(int(before.ids_BK[sentence, place]))
             place = int(before.parents_BK[sentence, place])
     return ids[::-1], np.stack(weights[::-1]) if weights else None
+
+
+def _filled(own: Sequence[Ids]) -> Tensor:
+    """own_BX, right filled with -1."""
+    filled = np.full((len(own), max(map(len, own))), -1, np.int64)
+    for row, ids in enumerate(own):
+        filled[row, : len(ids)] = ids
+    return torch.from_numpy(filled)
+
+
+def _pieces(columns_BK: Tensor, shared_C: Tensor, own_BX: Tensor) -> Tensor:
+    """The pieces that columns stand for: first the shared ones, then the sentence's own."""
+    shared = len(shared_C)
+    pieces_BK = shared_C[columns_BK.clamp_max(shared - 1)]
+    if not own_BX.shape[1]:
+        return pieces_BK
+    own_BK = own_BX.gather(1, (columns_BK - shared).clamp_min(0))
+    return torch.where(columns_BK < shared, pieces_BK, own_BK)
 
 
 def _padded(sources: Sequence[Ids], device: torch.device | str) -> tuple[Tensor, Tensor]:
@@ -480,7 +480,7 @@ def _uniforms(
     longest = max(most for _, most in limits)
     drawn = np.zeros((len(keys), options.width, longest))
     for line, (key, (_, most)) in enumerate(zip(keys, limits, strict=True)):
-        generator = np.random.default_rng([options.seed, *divmod(key % (1 << 64), 1 << 32)])
+        generator = np.random.default_rng([options.search_seed, *divmod(key % (1 << 64), 1 << 32)])
         drawn[line, :, :most] = generator.random((options.width, most))
     return torch.from_numpy(drawn)
 
@@ -514,13 +514,10 @@ def _drawn(
     return drawn.view_as(totals_BK), parents_BK, ids.view_as(parents_BK)
 
 
-def _places(totals_BK: Tensor) -> Tensor:
-    """alive_R: the places of the hypotheses, sentence by sentence."""
-    return (totals_BK > -math.inf).flatten().nonzero()[:, 0]
-
-
 def _take(fields: Any, rows_R: Tensor) -> Any:
     """The given rows of every tensor of a tuple, of named tuples, or of tuples of them."""
+    if fields is None:
+        return None
     if isinstance(fields, Tensor):
         return fields.index_select(0, rows_R)
     taken = (_take(field, rows_R) for field in fields)

@@ -15,6 +15,7 @@ from rareword.trainer.feed import cut_batches, share
 from rareword.trainer.loss import batch_loss
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.precision import Precision
+from rareword.trainer.search_options import SearchOptions
 
 TOKENS = 4096
 """Size of a batch, for the loss."""
@@ -94,7 +95,7 @@ def translations(
 
     `model` is in evaluation mode; each process searches for its share.
     """
-    from rareword.trainer.search import SearchOptions, translate
+    from rareword.trainer.search import translate
 
     mine = share(np.arange(count), group.rank, group.world)
     sources = [pairs.source[i] for i in mine]

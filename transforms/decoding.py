@@ -16,11 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rareword.schemas import tables
+from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.errors import RarewordError
-from rareword.schemas.tables import SEGMENTED, TRANSLATIONS, ShardRecord
+from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, ShardRecord
 from rareword.schemas.vocabulary import Vocabulary
-from rareword.transforms.parts import KeyedTable
+from rareword.transforms import candidates, unk_replacement
+from rareword.transforms.parts import KeyedTable, one_chunk
+from rareword.transforms.segmenters import split_words
 from rareword.transforms.text import restore
+from rareword.transforms.unk_replacement import Replacement
 
 ROWS_PER_BATCH = 2048
 """Rows of one Beam element: enough to sort by length, little to repeat after a failure."""
@@ -38,15 +42,52 @@ COUNTERS = ("sentences", "target_pieces", "empty_outputs", "at_limit_outputs")
 # ---- reading ----
 
 
-def read_batches(shard: int, url: str, rows: int = ROWS_PER_BATCH) -> Iterator[Batch]:
-    """The batches of a segmented shard, in order; an empty shard gives one batch without rows."""
-    place = 0
-    for group in tables.iterate_row_groups(url, SEGMENTED, ["id", "source"]):
+def read_batches(
+    shard: int, url: str, corpus_url: str | None = None, rows: int = ROWS_PER_BATCH
+) -> Iterator[Batch]:
+    """The batches of a segmented shard, in order; an empty shard gives one batch without rows.
+
+    corpus_url: the corpus shard that it was cut from, whose source words come as a column `words`.
+    Raises RarewordError if its rows are not the same.
+    """
+    if corpus_url is not None:
+        groups = tables.iterate_row_groups(corpus_url, CORPUS, _COLUMNS)
+        corpus = pa.concat_tables([CORPUS.fields.empty_table().select(_COLUMNS), *groups])
+    done = 0
+    for place, part in enumerate(_slices(url, rows)):
+        if corpus_url is None:
+            yield shard, (place, part)
+        else:
+            same = corpus.slice(done, part.num_rows)
+            yield shard, (place, _with_words(part, same, f"{url} and {corpus_url}"))
+        done += part.num_rows
+
+
+_COLUMNS = ["id", "source"]
+
+
+def _slices(url: str, rows: int) -> Iterator[pa.Table]:
+    """At most `rows` rows at a time; a table without rows if there are none at all."""
+    is_empty = True
+    for group in tables.iterate_row_groups(url, SEGMENTED):
         for start in range(0, group.num_rows, rows):
-            yield shard, (place, group.slice(start, rows))
-            place += 1
-    if place == 0:
-        yield shard, (0, SEGMENTED.fields.empty_table().select(["id", "source"]))
+            is_empty = False
+            yield group.slice(start, rows)
+    if is_empty:
+        yield SEGMENTED.fields.empty_table()
+
+
+def _with_words(batch: pa.Table, corpus: pa.Table, where: str) -> pa.Table:
+    """Adds the source words of each row, one for each of its pieces."""
+    words, sizes = split_words(one_chunk(corpus["source"]))
+    if batch["id"].to_pylist() != corpus["id"].to_pylist() or not np.array_equal(
+        pc.list_value_length(batch["source"]).to_numpy(), sizes
+    ):
+        raise RarewordError(
+            f"{where} do not hold the same sentences in the same words; segment the corpus again"
+        )
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    return batch.append_column("words", pa.ListArray.from_arrays(offsets, words))
 
 
 # ---- rows ----
@@ -58,34 +99,62 @@ def to_rows(
     limits: Sequence[int],
     vocabulary: Vocabulary,
     text_rules: Mapping[str, Any],
+    *,
+    figures: Mapping[str, Sequence[int]] | None = None,
+    keeps_alignments: bool = True,
+    replacement: Replacement | None = None,
+    source_words: Sequence[Sequence[str]] = (),
 ) -> pa.Table:
-    """The rows of TRANSLATIONS for sentences `ids`, and a bool column `at_limit` for counting.
+    """The rows of TRANSLATIONS for sentences `ids`, and further columns for counting: a bool
+    `at_limit`, the figures, with a replacement its COUNTERS.
 
     found: for each sentence its hypotheses, the best first. limits: the most pieces an output may
-    have, end-of-sentence included. text_rules: undone on the words to give the text.
+    have, end-of-sentence included. text_rules: undone on the words to give the text. figures: by
+    name, one for each sentence.
+    keeps_alignments: False leaves their column null. replacement: what takes the place of `<unk>`
+    in pieces that are whole words; needs alignments and the words of each sentence's source.
     """
     hypotheses = [hypothesis for several in found for hypothesis in several]
-    alignments = [alignment for _, _, alignment in hypotheses]
+    alignments = [alignment if keeps_alignments else None for _, _, alignment in hypotheses]
+    shown = [vocabulary.display(pieces) for pieces, _, _ in hypotheses]
     words = [vocabulary.words(pieces) for pieces, _, _ in hypotheses]
-    columns = {
-        "id": [id_ for id_, several in zip(ids, found, strict=True) for _ in several],
-        "rank": [rank for several in found for rank in range(len(several))],
-        "text": restore(text_rules, words),
-        "pieces": [vocabulary.display(pieces) for pieces, _, _ in hypotheses],
-        "score": [score for _, score, _ in hypotheses],
-        "alignment": [None if a is None else a.tolist() for a in alignments],
-    }
-    table = pa.table(columns, schema=TRANSLATIONS.fields)
     at_limit = [
         len(pieces) + 1 >= limit
         for several, limit in zip(found, limits, strict=True)
         for pieces, _, _ in several
     ]
-    return table.append_column("at_limit", pa.array(at_limit, pa.bool_()))
+    counts: dict[str, pa.Array] = {"at_limit": pa.array(at_limit, pa.bool_())}
+    for name, values in (figures or {}).items():
+        repeated = np.repeat(np.asarray(values, np.int64), list(map(len, found)))
+        counts[name] = pa.array(repeated, pa.int64())
+    if replacement is not None:
+        replaced = [
+            replacement.replace(pieces, vocabulary.texts(pieces), alignment, source)
+            for several, source in zip(found, source_words, strict=True)
+            for pieces, _, alignment in several
+        ]
+        shown = [[vocabularies.displayed(word) for word in output.words] for output in replaced]
+        words = list(map(vocabularies.joined, shown))
+        counts |= {
+            name: pa.array([output.counts[name] for output in replaced], pa.int64())
+            for name in unk_replacement.COUNTERS
+        }
+    columns = {
+        "id": [id_ for id_, several in zip(ids, found, strict=True) for _ in several],
+        "rank": [rank for several in found for rank in range(len(several))],
+        "text": restore(text_rules, words),
+        "pieces": shown,
+        "score": [score for _, score, _ in hypotheses],
+        "alignment": [None if a is None else a.tolist() for a in alignments],
+    }
+    table = pa.table(columns, schema=TRANSLATIONS.fields)
+    for name, column in counts.items():
+        table = table.append_column(name, column)
+    return table
 
 
 def count(rows: pa.Table) -> dict[str, int]:
-    """The COUNTERS of a table that `to_rows` made."""
+    """The COUNTERS of a table that `to_rows` made, and those of its replacement if it had one."""
     best = rows.filter(pc.equal(rows["rank"], 0))
     lengths = pc.list_value_length(best["pieces"])
     return {
@@ -93,6 +162,11 @@ def count(rows: pa.Table) -> dict[str, int]:
         "target_pieces": pc.sum(lengths).as_py() or 0,
         "empty_outputs": pc.sum(pc.equal(lengths, 0)).as_py() or 0,
         "at_limit_outputs": pc.sum(best["at_limit"]).as_py() or 0,
+        **{
+            name: pc.sum(best[name]).as_py() or 0
+            for name in (*unk_replacement.COUNTERS, *candidates.COUNTERS)
+            if name in best.column_names
+        },
     }
 
 

@@ -252,6 +252,12 @@ class Frequencies:
         beyond = self.counts_L[self.ranks > rank]
         return int(beyond[0]) if len(beyond) else 0
 
+    def first_rank(self, count: int) -> int | None:
+        """The rank of the most frequent of the words that occurred at most so often; None if there
+        are none."""
+        rest = self.ranks[self.counts_L <= count]
+        return int(rest[0]) if len(rest) else None
+
     def bins(self) -> list[RankBin]:
         """Ranks in bins that end at 1, 2, 5, 10, 20, 50, 100, ..., the last at all words."""
         found: list[RankBin] = []

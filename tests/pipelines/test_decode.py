@@ -20,7 +20,7 @@ from rareword.trainer import checkpoints
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.model import EncoderDecoder
 from rareword.trainer.optimiser import Optimiser
-from rareword.trainer.search import SearchOptions, translate
+from rareword.trainer.search import SearchOptions, force, translate
 from rareword.trainer.state import RunState
 
 PIECES = 30
@@ -37,7 +37,7 @@ def vocabulary(pieces: int = PIECES) -> Vocabularies:
 def write_segmented(
     directory: Path, shards: list[list[tuple[int, list[int]]]], found: Vocabularies | None = None
 ) -> Path:
-    """A finished `segment` directory; each row is (id, source ids)."""
+    """A finished `segment` directory; each row is (id, ids of either side)."""
     found = found or vocabulary()
     records: list[ShardRecord] = []
     for number, rows in enumerate(shards):
@@ -45,7 +45,7 @@ def write_segmented(
             {
                 "id": [id_ for id_, _ in rows],
                 "source": [source for _, source in rows],
-                "target": [[3]] * len(rows),
+                "target": [source for _, source in rows],
             },
             schema=SEGMENTED.fields,
         )
@@ -160,6 +160,52 @@ def test_the_job_writes_what_search_finds(tmp_path: Path, model: Path) -> None:
         "segmenter": {"kind": "bpe-joint"},
         "vocabulary": vocabulary().hash,
     }
+
+
+def test_forced_decoding_scores_the_data_s_own_targets(tmp_path: Path, model: Path) -> None:
+    rows = random_rows()
+    segmented = write_segmented(tmp_path / "segmented", [rows[:9], rows[9:]])
+    written = run(segmented, model, tmp_path / "out", "--search=forced", "--alignments")
+    network, target = checkpoints.load_model(str(model)).model.network(), vocabulary().target
+    assert [row["id"] for row in written] == [id_ for id_, _ in rows]
+    for row, (_, ids) in zip(written, rows, strict=True):
+        same = force(network, [np.array(ids)], [ids], SearchOptions(alignments=True), "cpu")[0]
+        assert row["pieces"] == target.display(ids)
+        assert row["score"] == pytest.approx(same.score, abs=1e-5)
+        if ids:
+            assert np.array(row["alignment"]) == pytest.approx(same.alignment, abs=1e-5)
+
+
+def test_what_is_drawn_does_not_depend_on_shards_or_batches(tmp_path: Path, model: Path) -> None:
+    rows = random_rows()
+    drawn = []
+    for name, shards, tokens in (("a", [rows], 4000), ("b", [rows[:7], rows[7:]], 9)):
+        segmented = write_segmented(tmp_path / name, shards)
+        more = ("--search=sample", "--n-best=3", f"--batch-tokens={tokens}")
+        written = run(segmented, model, tmp_path / f"out-{name}", *more)
+        drawn.append([(row["id"], row["rank"], row["pieces"]) for row in written])
+    assert drawn[0] == drawn[1]
+    other = run(segmented, model, tmp_path / "c", *more, "--search-seed=2")
+    assert [(row["id"], row["rank"], row["pieces"]) for row in other] != drawn[0]
+
+
+def test_bf16_finds_nearly_the_same_scores(tmp_path: Path, model: Path) -> None:
+    segmented = write_segmented(tmp_path / "segmented", [random_rows()])
+    exact, rounded = (
+        run(segmented, model, tmp_path / name, f"--precision={name}", "--search=forced")
+        for name in ("float32", "bf16")
+    )
+    scores = [[row["score"] for row in rows] for rows in (exact, rounded)]
+    assert scores[0] == pytest.approx(scores[1], rel=0.02)
+    assert scores[0] != scores[1]
+
+
+def test_the_paper_s_search_is_a_preset(tmp_path: Path, model: Path) -> None:
+    segmented = write_segmented(tmp_path / "segmented", [random_rows()])
+    preset = run(segmented, model, tmp_path / "preset", "--preset=paper")
+    by_hand = run(segmented, model, tmp_path / "hand", "--beam=12", "--min-length-ratio=0.5")
+    assert preset == by_hand
+    assert preset != run(segmented, model, tmp_path / "modern")
 
 
 def test_batch_size_and_shard_count_change_no_translation(tmp_path: Path, model: Path) -> None:

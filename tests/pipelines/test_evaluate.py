@@ -1,170 +1,48 @@
 """The evaluate job on a test set small enough to count by hand."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import sacrebleu
+from evaluation_inputs import (
+    CORPUS_ROWS,
+    MODEL_ROWS,
+    RAW_ROWS,
+    RULES,
+    WORD_ROWS,
+    content,
+    evaluate,
+    finish,
+    write_references,
+    write_segmented,
+    write_translations,
+    write_words,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rareword.pipelines import cli
 from rareword.pipelines.systems import System
 from rareword.schemas import manifest as manifests
-from rareword.schemas import tables
-from rareword.schemas import vocabulary as vocabularies
-from rareword.schemas.manifest import Plan
-from rareword.schemas.tables import CORPUS, SEGMENTED, TRANSLATIONS, WORDS, TableSchema
-from rareword.schemas.vocabulary import SPECIALS, Vocabularies, Vocabulary
-
-RULES = {"source_language": "en", "target_language": "en", "tokenise": "moses", "truecase": "moses"}
-
-# id, source, target: in the corpus, and before `prepare`
-CORPUS_ROWS = [
-    (30, "the cat sleeps .", "der Kater schläft ."),
-    (10, "the dog barks .", "der Hund bellt ."),
-    (20, "a zebra , a gnu .", "ein Zebra , ein Gnu ."),
-    (40, "<b> & co", "<b> & co"),
-]
-RAW_ROWS = [
-    (10, "The dog barks.", "Der Hund bellt."),
-    (20, "A zebra, a gnu.", "Ein Zebra, ein Gnu."),
-    (30, "The cat sleeps.", "Der Kater schläft."),
-    (40, "<b> & co", "<b> & co"),
-]
-TRAINING = {"der": 500, "ein": 20, ".": 900, ",": 300, "Hund": 7, "bellt": 2, "Kater": 1}
-
-# id, text, pieces of the system under test and of a word-level one
-MODEL_ROWS = [
-    (30, "Der Kater schläft.", ["der", "Ka@@", "ter", "schl@@", "äft", "."]),
-    (10, "Der Hund Hund.", ["der", "Hund", "Hund", "."]),
-    (20, "Ein Zebra, ein Hund.", ["ein", "Ze@@", "bra", ",", "ein", "Hund", "."]),
-    (40, "<b> Zoo", ["<b>", "Z@@", "oo"]),
-]
-WORD_ROWS = [
-    (40, "", []),
-    (20, "Ein <unk>, ein <unk>.", ["ein", "<unk>", ",", "ein", "<unk>", "."]),
-    (30, "Der Kater <unk>.", ["der", "Kater", "<unk>", "."]),
-    (10, "Der Hund bellt.", ["der", "Hund", "bellt", "."]),
-]
-
-
-def finish(
-    job: str, directory: Path, schema: TableSchema, table: pa.Table, shards: int = 2, **more: Any
-) -> Path:
-    """A finished directory of `job` that holds a table."""
-    step = -(-table.num_rows // shards) or 1
-    records = [
-        tables.write_shard(
-            str(directory),
-            tables.shard_name(number, shards),
-            schema,
-            [table.slice(number * step, step)],
-        )
-        for number in range(shards)
-    ]
-    plan = Plan(job, {}, more.pop("inputs", {}))
-    manifests.finish(plan, str(directory), schema, records, **more)
-    return directory
-
-
-def write_references(directory: Path, raw: bool = True) -> Path:
-    files = []
-    if raw:
-        table = pa.Table.from_pylist(rows(RAW_ROWS), schema=CORPUS.fields)
-        name = tables.shard_name(0, 1, "raw/part")
-        files.append(tables.write_shard(str(directory), name, CORPUS, [table]))
-    return finish(
-        "prepare",
-        directory,
-        CORPUS,
-        pa.Table.from_pylist(rows(CORPUS_ROWS), schema=CORPUS.fields),
-        files=files,
-        figures={"rejected": 3},
-        rules={"text": RULES},
-    )
-
-
-def rows(triples: Sequence[tuple[int, str, str]]) -> list[dict[str, Any]]:
-    return [{"id": i, "source": source, "target": target} for i, source, target in triples]
-
-
-def write_words(directory: Path, counts: Mapping[str, int] = TRAINING) -> Path:
-    table = pa.table(
-        {
-            "word": list(counts),
-            "source_count": [10**6] * len(counts),
-            "target_count": list(counts.values()),
-        },
-        schema=WORDS.fields,
-    )
-    return finish("count-words", directory, WORDS, table)
-
-
-def write_translations(
-    directory: Path,
-    found: Sequence[tuple[int, str, list[str]]],
-    segmented: str = "none",
-    scores: Mapping[int, float] | None = None,
-    **more: Any,
-) -> Path:
-    values = []
-    for id_, text, pieces in found:
-        score = -1.0 if scores is None else scores[id_]
-        best = {"id": id_, "rank": 0, "text": text, "pieces": pieces, "score": score}
-        values += [best, {**best, "rank": 1, "text": "second", "pieces": ["second"]}]
-    table = pa.Table.from_pylist(values, schema=TRANSLATIONS.fields)
-    more["inputs"] = {"segmented": segmented}
-    return finish("decode", directory, TRANSLATIONS, table, **more)
-
-
-def write_segmented(directory: Path) -> Path:
-    """The test set in pieces: `zebra` and `Zebra` are cut, `Gnu` is unknown."""
-    symbols = [("ze", False), ("bra", True), ("Ze", False)]
-    words = sorted({w for _, *sides in CORPUS_ROWS for side in sides for w in side.split()})
-    symbols += [(word, True) for word in words if word not in ("zebra", "Zebra", "Gnu")]
-    pieces = [*SPECIALS, *symbols]
-    one = Vocabulary(
-        [p[0] for p in pieces], [p[1] for p in pieces], [1] * len(pieces), [1] * len(pieces)
-    )
-    ids = {piece: i for i, piece in enumerate(symbols, 3)}
-    cuts = {"zebra": [3, 4], "Zebra": [5, 4], "Gnu": [1]}
-    cut = [
-        {
-            "id": id_,
-            "source": [i for w in source.split() for i in cuts.get(w) or [ids[w, True]]],
-            "target": [i for w in target.split() for i in cuts.get(w) or [ids[w, True]]],
-        }
-        for id_, source, target in CORPUS_ROWS
-    ]
-    table = pa.Table.from_pylist(cut, schema=SEGMENTED.fields)
-    files = vocabularies.write_both(Vocabularies(one, one), str(directory))
-    return finish("segment", directory, SEGMENTED, table, files=files)
+from rareword.schemas.tables import CORPUS
+from rareword.schemas.vocabulary import Vocabulary
 
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[str]:
     segmented = write_segmented(tmp_path / "segmented")
-    content = manifests.read(str(segmented), "segment", "--segmented").content
+    model = write_translations(tmp_path / "model", MODEL_ROWS, content(segmented))
     return [
-        f"--translations={write_translations(tmp_path / 'model', MODEL_ROWS, content)}",
+        f"--translations={model}",
         f"--references={write_references(tmp_path / 'references')}",
         f"--words={write_words(tmp_path / 'words')}",
         f"--segmented={segmented}",
         f"--baseline=words={write_translations(tmp_path / 'word-level', WORD_ROWS)}",
         "--rare-threshold=5",
     ]
-
-
-def evaluate(arguments: Sequence[str], output: Path) -> tuple[dict[str, Any], str]:
-    assert cli.main(["evaluate", *arguments, f"--output={output}"]) == 0
-    page = (output / "index.html").read_text("utf-8")
-    return json.loads((output / "metrics.json").read_bytes()), page
 
 
 def test_every_figure_is_what_counting_by_hand_gives(tmp_path: Path, inputs: list[str]) -> None:
@@ -269,7 +147,7 @@ def test_frequency_bands_divide_the_words(tmp_path: Path, inputs: list[str]) -> 
 def test_without_untouched_text_the_corpus_is_restored_and_that_is_said(
     tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    restored = write_references(tmp_path / "restored", raw=False)
+    restored = write_references(tmp_path / "restored", raw=None)
     arguments = [a for a in inputs if "--references" not in a] + [f"--references={restored}"]
     found, page = evaluate(arguments, tmp_path / "report")
     assert found["references"] == "restored"
@@ -291,12 +169,9 @@ def test_piece_marks_in_the_text_are_reported(tmp_path: Path, inputs: list[str])
     assert found["systems"]["marked"]["outputs"]["marks"] == {"@@": 1, "##": 0, "▁": 0}
 
 
-def test_short_references_are_called_too_short_for_bleu(
-    tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_references_are_called_too_short_for_bleu(tmp_path: Path, inputs: list[str]) -> None:
     short = [(id_, source, "der") for id_, source, _ in CORPUS_ROWS]
-    monkeypatch.setitem(globals(), "CORPUS_ROWS", short)
-    references = write_references(tmp_path / "short")
+    references = write_references(tmp_path / "short", short)
     arguments = [a for a in inputs if "--references" not in a] + [f"--references={references}"]
     found, _ = evaluate(arguments, tmp_path / "report")
     assert found["warnings"][0].startswith("References have 1.0 words on average")
@@ -370,14 +245,11 @@ def test_unseen_words_by_class(tmp_path: Path, inputs: list[str]) -> None:
     assert recall["model"]["number"] is None
 
 
-def test_compounds_are_of_words_of_training_in_any_case(
-    tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compounds_are_of_words_of_training_in_any_case(tmp_path: Path, inputs: list[str]) -> None:
     other = [
         (id_, source, target.replace("Zebra", "Hundein")) for id_, source, target in CORPUS_ROWS
     ]
-    monkeypatch.setitem(globals(), "CORPUS_ROWS", other)
-    references = write_references(tmp_path / "compound")
+    references = write_references(tmp_path / "compound", other)
     arguments = [a for a in inputs if "--references" not in a] + [f"--references={references}"]
     for length, expected in ((3, 1), (4, 0)):
         found, _ = evaluate([*arguments, f"--part-length={length}"], tmp_path / f"of-{length}")
@@ -422,9 +294,7 @@ def test_length_empty_outputs_repeats_and_the_limit(tmp_path: Path, inputs: list
     assert found["reference_outputs"]["repeats"]["1"] == {"count": 0, "of": 17, "share": 0}
 
 
-def test_tokenised_outputs_and_references_are_reported(
-    tmp_path: Path, inputs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokenised_outputs_and_references_are_reported(tmp_path: Path, inputs: list[str]) -> None:
     spaced = [(id_, text.replace(".", " ."), pieces) for id_, text, pieces in MODEL_ROWS]
     directory = write_translations(tmp_path / "spaced", spaced)
     found, _ = evaluate([*inputs, f"--baseline=spaced={directory}"], tmp_path / "report")
@@ -437,8 +307,7 @@ def test_tokenised_outputs_and_references_are_reported(
     assert warning in (tmp_path / "report" / "metrics.md").read_text("utf-8")
     assert not any("outputs of model have" in text for text in found["warnings"])
 
-    monkeypatch.setitem(globals(), "RAW_ROWS", CORPUS_ROWS)
-    references = write_references(tmp_path / "tokenised")
+    references = write_references(tmp_path / "tokenised", raw=CORPUS_ROWS)
     arguments = [a for a in inputs if "--references" not in a] + [f"--references={references}"]
     found, _ = evaluate(arguments, tmp_path / "tokenised-report")
     assert any("the references look tokenised" in text for text in found["warnings"])
@@ -509,83 +378,6 @@ def test_the_tables_have_every_system_and_are_whole(tmp_path: Path, inputs: list
     assert "| a\\|b |" in blocks[0]
     assert "| unseen | 0 | – | 6 | 60.0 % | 0.0 % | 31.6 % |" in tables
     assert "| cased | 2 | 50.0 % | 0.0 % | 0.0 % |" in tables
-
-
-# ---- the page ----
-
-
-class Outline(HTMLParser):
-    """Checks that tags nest, and keeps the text of each sample's lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
-        if tag not in ("meta", "br", "link", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path, inputs: list[str]) -> None:
-    _, page = evaluate(inputs, tmp_path / "report")
-    outline = Outline()
-    outline.feed(page)
-    assert outline.open == []
-    assert not outline.tags & {"script", "link", "img", "iframe", "b"}
-    assert outline.links == []
-    assert "url(" not in page
-    assert "http" not in page
-
-
-def test_text_is_escaped(tmp_path: Path, inputs: list[str]) -> None:
-    _, page = evaluate([*inputs, "--name=<i>mine</i>"], tmp_path / "report")
-    assert "<b>" not in page
-    assert "&lt;b&gt;" in page
-    assert "<i>mine" not in page
-    assert "&lt;i&gt;mine&lt;/i&gt;" in page
-
-
-def lines(page: str, id_: int) -> dict[str, str]:
-    """The lines of a sample: `|` between pieces, `*` at unseen words, `~` at wrong ones."""
-    sample = re.search(rf'id="sentence-{id_}".*?</dl>', page, re.DOTALL)
-    assert sample
-    found = {}
-    for name, line in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", sample[0], re.DOTALL):
-        words = re.findall(r'<span class="word(.*?)">(.*?)</span></span>', line)
-        found[name] = " ".join(
-            "*" * ("unseen" in marks)
-            + "~" * ("wrong" in marks)
-            + "|".join(re.sub("<.*?>", "", piece) for piece in word.split("</span>"))
-            for marks, word in words
-        ) + (" ✓" if "✓" in line else "")
-    return found
-
-
-def test_samples_show_pieces_unseen_and_wrong_words(tmp_path: Path, inputs: list[str]) -> None:
-    _, page = evaluate(inputs, tmp_path / "report")
-    assert lines(page, 20) == {
-        "source": "a ze|bra , a gnu .",
-        # Its pieces hold <unk>, so it is shown in whole words.
-        "reference": "ein *Zebra , ein *Gnu .",
-        "model": "ein *Ze|bra , ein ~Hund .",
-        "words": "ein ~&lt;unk&gt; , ein ~&lt;unk&gt; .",
-    }
-    assert lines(page, 10)["model"] == "der Hund ~Hund ."
-    assert lines(page, 30)["model"] == "der Ka|ter *schl|äft . ✓"
-
-
-def test_the_number_of_samples_is_an_option(tmp_path: Path, inputs: list[str]) -> None:
-    _, page = evaluate([*inputs, "--samples=2"], tmp_path / "two")
-    assert page.count('class="sample"') == 2
-    _, page = evaluate([*inputs, "--samples=0"], tmp_path / "none")
-    assert "Samples" not in page
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, inputs: list[str]) -> None:
@@ -671,7 +463,18 @@ def test_pieces_of_another_test_set_are_refused(
     other = write_translations(tmp_path / "other", MODEL_ROWS, "another content")
     arguments = [a for a in inputs if "--translations" not in a] + [f"--translations={other}"]
     error = refused(capsys, tmp_path / "report", arguments)
-    assert f"is not what {other} was decoded from" in error
+    assert f"is not what {other} was decoded from, nor any --baseline" in error
+
+
+def test_pieces_of_a_baseline_are_welcome(tmp_path: Path, inputs: list[str]) -> None:
+    whole = write_segmented(tmp_path / "whole", cuts={})
+    words = write_translations(tmp_path / "again", WORD_ROWS, content(whole))
+    place = next(i for i, a in enumerate(inputs) if a.startswith("--segmented"))
+    arguments = [*inputs[:place], "--segmented", inputs[place].partition("=")[2], str(whole)]
+    evaluate([*arguments, *inputs[place + 1 :], f"--baseline=again={words}"], tmp_path / "report")
+    recorded = manifests.read(str(tmp_path / "report"), "evaluate", "--report").inputs
+    assert recorded["segmented again"] == content(whole)
+    assert recorded["segmented"] != content(whole)
 
 
 def test_an_empty_test_set_is_refused(

@@ -176,6 +176,11 @@ def test_baselines_get_their_own_directories_and_stand_in_the_report(tmp_path: P
         "words=out/baselines/words/translations/test",
         "bpe-9=out/baselines/bpe-9/translations/test",
     )
+    assert found["report"].segmented == (
+        "out/segmented/test",
+        "out/baselines/words/segmented/test",
+        "out/baselines/bpe-9/segmented/test",
+    )
 
 
 def test_a_change_wins_over_the_file(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """A whole run on a tiny corpus: skipped, resumed after kill -9, changed and refused."""
 
+import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import small_runs
 
@@ -32,7 +36,7 @@ train:
   batch_unit: sentences
   max_epochs: 6
   threads: 1
-decode: {{beam: 2, threads: 1}}
+decode: {{beam: 2, threads: 1, alignments: true}}
 """
 
 
@@ -101,6 +105,23 @@ def test_a_run_killed_again_and_again_ends_with_the_same_files(
         assert not (output / Path(mark).parent / "manifest.json").exists()
     subprocess.run(command, check=True, timeout=300)
     assert contents(output) == contents(finished)
+
+
+def test_the_report_has_the_attention_of_the_translations(finished: Path) -> None:
+    page = (finished / "report" / "index.html").read_text("utf-8")
+    (text,) = re.findall(r'<script type="application/json" id="maps">(.*?)</script>', page)
+    rows = pa.concat_tables(map(pq.read_table, (finished / "translations/test").glob("part-*")))
+    sources = pa.concat_tables(map(pq.read_table, (finished / "segmented/test").glob("part-*")))
+    lengths = {row["id"]: len(row["source"]) for row in sources.to_pylist()}
+    translations = sorted((row for row in rows.to_pylist()), key=lambda row: row["id"])
+    maps = json.loads(text)
+    assert len(maps) == len(translations) == 6
+    for found, translation in zip(maps, translations, strict=True):
+        assert found["rows"] == [*translation["pieces"], "</s>"]
+        assert len(found["columns"]) == lengths[translation["id"]] + 1
+        alignment = [weight for row in translation["alignment"] for weight in row]
+        assert found["weights"] == pytest.approx([1000 * weight for weight in alignment], abs=0.51)
+        assert len(alignment) == len(found["rows"]) * len(found["columns"])
 
 
 def test_a_finished_run_is_skipped_as_a_whole(

@@ -212,39 +212,6 @@ def test_help_stands_under_headings_after_a_short_usage(
     }
 
 
-def test_the_reference_of_options_and_presets() -> None:
-    assert options.reference(MachineOptions) == (
-        "| option | values | default | |\n"
-        "|---|---|---|---|\n"
-        "| `--preset` | `modern`, `old` | modern | defaults of the others |\n"
-        "| `--output` | text | required | directory to write, local or a gs:// URL |\n"
-        "| `--overwrite`, `--no-overwrite` | | off | replace another run in the output "
-        "directory |\n"
-        "| `--dry-run`, `--no-dry-run` | | off | check inputs and options, print the plan, write "
-        "nothing |\n"
-        "| `--quiet`, `--no-quiet` | | off | print no progress and no summary |\n"
-        "| `--place` | text | required | where to put it |\n"
-        "\n"
-        "**The engine**\n"
-        "\n"
-        "| option | values | default | |\n"
-        "|---|---|---|---|\n"
-        "| `--engine` | `electric`, `steam` | electric; old: steam | what moves it |\n"
-        "| `--power` | number | 1.5 | kW \\| at most |\n"
-        "\n"
-        "**The rest**\n"
-        "\n"
-        "| option | values | default | |\n"
-        "|---|---|---|---|\n"
-        "| `--wheels` | integer | | how many (default: as many as fit) |\n"
-    )
-    assert options.preset_table(MachineOptions) == (
-        "| option | modern | old | |\n"
-        "|---|---|---|---|\n"
-        "| `--engine` | electric | steam | what moves it |\n"
-    )
-
-
 def test_the_plan_holds_what_shapes_the_result_and_no_paths() -> None:
     assert options.shaping(from_yaml(columns=["a", "b"])) == {
         "shards": 8,

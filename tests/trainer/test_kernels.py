@@ -45,6 +45,19 @@ def test_energies(triton: ModuleType, size: int) -> None:
     )
 
 
+def test_energies_of_several_hypotheses_of_a_sentence(
+    triton: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    keys_BSH, query_RH, energy_H = randn(3, 5, 24), randn(7, 24), randn(24)
+    sentence_R = torch.tensor([0, 0, 0, 1, 2, 2, 2], device=DEVICE)
+    wanted = kernels.energies(keys_BSH[sentence_R], query_RH, energy_H)
+    monkeypatch.setattr(kernels, "CACHED", 2 * 5 * 24)  # two at a time
+    for module in (kernels, triton):
+        found = module.energies(keys_BSH, query_RH, energy_H, sentence_R)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("size", [24, 130])
 def test_gradients_of_energies(triton: ModuleType, size: int) -> None:
     """Two sums are added to, one is written, beside other numbers in its rows."""

@@ -1,7 +1,9 @@
 """Beam search against brute force, against itself in other batches, and at its edges."""
 
+import collections
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
 from rareword.trainer import search
 from rareword.trainer.config import ModelConfig
+from rareword.trainer.ensemble import Ensemble
 from rareword.trainer.model import EncoderDecoder, Memory, Network, Rows
-from rareword.trainer.search import SearchOptions, force, translate
+from rareword.trainer.search import Candidates, SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -76,7 +79,13 @@ class ScriptedModel:
     def network(self) -> "ScriptedModel":
         return self
 
-    def read(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
+    def narrowed(self, pieces_C: Tensor) -> "ScriptedModel":
+        raise AssertionError("not asked for")
+
+    def read(
+        self, source_BS: Tensor, mask_BS: Tensor, own_BX: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        assert own_BX is None
         return mask_BS, torch.zeros(len(mask_BS), dtype=torch.int64)
 
     def step(
@@ -102,8 +111,14 @@ class ScriptedModel:
         return log_probs_RV, torch.tensor(numbers), mask_RS / mask_RS.sum(1, keepdim=True)
 
 
-def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
-    """Sum of the log-probabilities of a target, step by step with one sentence."""
+def log_probabilities(
+    model: EncoderDecoder,
+    source: Sequence[int],
+    target: Sequence[int],
+    among: set[int] | None = None,
+) -> float:
+    """Sum of the log-probabilities of a target, step by step with one sentence; of the
+    probabilities among some pieces alone, if there are such."""
     with torch.no_grad():
         source_BS = torch.tensor([[*source, EOS]])
         network = model.network()
@@ -112,36 +127,69 @@ def log_probabilities(model: EncoderDecoder, source: Sequence[int], target: Sequ
         for id_ in [*target, EOS]:
             log_probs_BV, state, _ = network.step(state, previous, attended)
             total += float(log_probs_BV[0, id_])
+            if among is not None:
+                total -= float(log_probs_BV[0, sorted(among)].logsumexp(0))
             previous = torch.tensor([id_])
     return total
 
 
 def brute_force(
-    model: EncoderDecoder, source: Sequence[int], pieces: int, limit: int, penalty: float
+    model: EncoderDecoder,
+    source: Sequence[int],
+    pieces: int,
+    options: SearchOptions,
+    among: set[int] | None = None,
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """All targets of at most `limit` pieces with end-of-sentence, the best first."""
-    allowed = [i for i in range(pieces) if i not in (PAD, EOS)]
-    return sorted(
-        (
-            (log_probabilities(model, source, target) / (len(target) + 1) ** penalty, target)
-            for length in range(limit)
-            for target in itertools.product(allowed, repeat=length)
-        ),
-        reverse=True,
-    )
+    """All targets that the options allow, the best first; at most 5 pieces with the end.
+
+    among: pieces over which probabilities are normalised.
+    """
+    banned = {PAD, EOS} | ({UNK} if options.forbid_unk else set())
+    allowed = [i for i in among or range(pieces) if i not in banned]
+    most = min(5, math.floor(options.max_length_ratio * (len(source) + 1)))
+    if options.max_length is not None:
+        most = min(most, options.max_length + 1)
+    fewest = max(options.min_length, math.floor(options.min_length_ratio * (len(source) + 1)))
+    p = options.length_penalty
+    scored = []
+    for length in range(fewest, most):
+        for target in itertools.product(allowed, repeat=length):
+            total, n = log_probabilities(model, source, target, among), length + 1
+            value = {
+                "power": total / n**p,
+                "gnmt": total / ((5 + n) / 6) ** p,
+                "reward": total + p * n,
+            }[options.length_form]
+            scored.append((value, target))
+    return sorted(scored, reverse=True)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
-def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(penalty: float) -> None:
+RULES: list[dict[str, Any]] = [
+    {"length_penalty": 0.0},
+    {"length_penalty": 0.6},
+    {"length_penalty": 1.0},
+    {"length_penalty": 2.0},
+    {"length_form": "gnmt", "length_penalty": 0.8},
+    {"length_form": "reward", "length_penalty": 1.5},
+    {"min_length": 2},
+    {"min_length_ratio": 1.0, "forbid_unk": True},
+    {"min_length": 3, "length_form": "reward", "length_penalty": 0.3},
+    {"max_length": 2},
+    {"max_length": 1, "min_length": 1},
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(rules: dict[str, Any]) -> None:
     pieces = 6  # four that can be generated beside </s>
     for seed in range(3):
         model = random_model(pieces, seed)
         source = random_sources(1, pieces, seed, longest=1)[0]
-        options = SearchOptions(beam=400, n_best=5, length_penalty=penalty, max_length_ratio=2.0)
-        expected = brute_force(model, source, pieces, limit=4, penalty=penalty)
+        options = SearchOptions(beam=400, n_best=3, max_length_ratio=2.5, **rules)
+        expected = brute_force(model, source, pieces, options)[:3]
         found = translate(model.network(), [source], options, CPU)[0]
-        assert [tuple(h.ids) for h in found] == [ids for _, ids in expected[:5]]
-        assert [h.score for h in found] == pytest.approx([s for s, _ in expected[:5]], abs=1e-5)
+        assert [tuple(h.ids) for h in found] == [ids for _, ids in expected]
+        assert [h.score for h in found] == pytest.approx([s for s, _ in expected], abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +322,14 @@ def test_equal_scores_go_to_the_lowest_id() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
-def test_the_greatest_values_are_those_of_a_stable_sort(k: int) -> None:
+@pytest.mark.parametrize("columns", [9, 32 * 40, 32 * 40 + 7])
+def test_the_greatest_values_are_those_of_a_stable_sort(k: int, columns: int) -> None:
+    """Short rows, and such as are searched chunk by chunk; many equal values, of either sign."""
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 4, (200, 9)).astype(np.float32)
+    values = rng.integers(-3, 4, (200, columns)).astype(np.float32) / 7
     values[rng.random(values.shape) < 0.3] = -np.inf
+    values[:50][values[:50] > 0] = -0.0
+    values[50:60, :-3] = -np.inf  # fewer than k, in the last columns
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     found, ids = search._top(torch.from_numpy(values), k)
     assert np.array_equal(ids.numpy(), order)
@@ -378,3 +430,149 @@ def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
         RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
     ):
         translate(model.network(), sources, SearchOptions(), CPU)
+
+
+# ---- candidate lists ----
+
+
+def test_a_search_among_candidates_finds_what_brute_force_finds_among_them() -> None:
+    """Lists of several lengths in one batch, one of them with nothing of its own."""
+    pieces, shared = 9, np.array([PAD, UNK, EOS, 4])
+    options = SearchOptions(beam=400, n_best=3, max_length_ratio=2.0)
+    for seed in range(2):
+        model = random_model(pieces, seed)
+        sources = [np.array([3]), np.array([5]), np.array([7])]
+        own = [np.array([3, 8]), np.array([], np.int64), np.array([6])]
+        found = translate(
+            model.network(), sources, options, CPU, candidates=Candidates(shared, own)
+        )
+        for source, ids, best in zip(sources, own, found, strict=True):
+            among = {*shared.tolist(), *ids.tolist()}
+            expected = brute_force(model, source, pieces, options, among)[:3]
+            assert [tuple(h.ids) for h in best] == [target for _, target in expected]
+            assert [h.score for h in best] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_lists_of_all_pieces_change_nothing(count: int) -> None:
+    """Whichever of them are shared; also for an ensemble, and when sentences leave the batch."""
+    models = [random_model(40, seed=6), random_model(40, seed=7)][:count]
+    networks = [model.network() for model in models]
+    network = networks[0] if count == 1 else Ensemble(networks)
+    sources, rng = random_sources(30, 40), np.random.default_rng(2)
+    options = SearchOptions(beam=3, n_best=2, alignments=True)
+    expected = translate(network, sources, options, CPU)
+    shared = np.array(sorted({PAD, UNK, EOS, *rng.choice(40, 11, replace=False).tolist()}))
+    rest = np.setdiff1d(np.arange(40), shared)
+    candidates = Candidates(shared, [rest] * 30)
+    found = translate(network, sources, options, CPU, candidates=candidates)
+    for one, other in zip(expected, found, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+        for left, right in zip(one, other, strict=True):
+            assert left.alignment == pytest.approx(right.alignment, abs=1e-5)
+
+
+# ---- sampling ----
+
+
+def test_what_is_drawn_is_distributed_as_the_model_says() -> None:
+    table = {(): {3: math.log(0.5), 4: math.log(0.3), EOS: math.log(0.2)}, (3,): {EOS: 0.0}}
+    table[(4,)] = {3: math.log(0.25), EOS: math.log(0.75)}
+    table[(4, 3)] = {EOS: 0.0}
+    options = SearchOptions(search="sample", n_best=4000, length_penalty=0.0)
+    found = translate(ScriptedModel(table, 5), [np.array([3])], options, CPU)[0]
+    counts = collections.Counter(tuple(h.ids) for h in found)
+    expected = {(3,): 0.5, (4,): 0.225, (4, 3): 0.075, (): 0.2}
+    assert counts.keys() == expected.keys()
+    for ids, share in expected.items():
+        deviation = (share * (1 - share) / 4000) ** 0.5
+        assert abs(counts[ids] / 4000 - share) < 4 * deviation
+    assert all(h.score == pytest.approx(math.log(expected[tuple(h.ids)]), abs=1e-5) for h in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"top_k": 2}, {3: 0.625, 4: 0.375}),
+        ({"top_k": 1}, {3: 1.0}),
+        ({"top_p": 0.5}, {3: 1.0}),
+        ({"top_p": 0.51}, {3: 0.625, 4: 0.375}),
+        ({"temperature": 0.5}, {3: 0.25 / 0.38, 4: 0.09 / 0.38, 5: 0.04 / 0.38}),
+        ({"temperature": 0.01}, {3: 1.0}),
+    ],
+    ids=str,
+)
+def test_drawing_from_some_of_the_pieces(rules: dict, expected: dict[int, float]) -> None:
+    first = {3: math.log(0.5), 4: math.log(0.3), 5: math.log(0.2)}
+    table = {(): first, **{(id_,): {EOS: 0.0} for id_ in first}}
+    options = SearchOptions(search="sample", n_best=2000, **rules)
+    found = translate(ScriptedModel(table, 6), [np.array([3])], options, CPU)[0]
+    counts = collections.Counter(h.ids[0] for h in found)
+    assert counts.keys() == expected.keys()
+    for id_, share in expected.items():
+        assert abs(counts[id_] / 2000 - share) <= 4 * (share * (1 - share) / 2000) ** 0.5
+    # The score is the model's own, whatever was drawn from.
+    assert all(h.score == pytest.approx(first[h.ids[0]] / 2) for h in found)
+
+
+def test_what_is_drawn_for_a_sentence_depends_on_its_key_and_the_seed_alone() -> None:
+    model, sources = random_model(40, seed=5), random_sources(30, 40)
+    keys = [7 * i for i in range(30)]
+    options = [
+        SearchOptions(search="sample", n_best=2, batch_tokens=tokens, search_seed=seed)
+        for tokens, seed in ((1, 1), (100_000, 1), (100_000, 2))
+    ]
+    one, other, reseeded = (
+        [[h.ids for h in best] for best in translate(model.network(), sources, chosen, CPU, keys)]
+        for chosen in options
+    )
+    assert one == other
+    assert one != reseeded
+    backwards = translate(model.network(), sources[::-1], options[1], CPU, keys[::-1])
+    assert [[h.ids for h in best] for best in backwards[::-1]] == one
+    assert len({tuple(ids) for best in one for ids in best}) > 30
+    for best in translate(model.network(), sources, options[0], CPU, keys):
+        assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
+
+
+def test_drawn_outputs_have_their_forced_scores_and_alignments() -> None:
+    model, sources = random_model(40, seed=5), random_sources(20, 40)
+    options = SearchOptions(search="sample", n_best=3, alignments=True, min_length=2)
+    for source, best in zip(
+        sources, translate(model.network(), sources, options, CPU), strict=True
+    ):
+        assert len(best) == 3
+        forced = force(model.network(), [source] * 3, [h.ids for h in best], options, CPU)
+        for drawn, same in zip(best, forced, strict=True):
+            assert len(drawn.ids) >= 2
+            assert drawn.score == pytest.approx(same.score, abs=1e-5)
+            assert drawn.alignment == pytest.approx(same.alignment, abs=1e-5)
+
+
+# ---- options ----
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"n_best": 6}, "--n-best: 6 is more than --beam 5"),
+        ({"search": "forced", "n_best": 2}, "--n-best: --search forced"),
+        ({"temperature": 0.5}, "--temperature needs --search sample"),
+        ({"top_k": 3}, "--top-k needs --search sample"),
+        ({"top_p": 0.9}, "--top-p needs --search sample"),
+        ({"min_length_ratio": 3.0}, "--min-length-ratio: 3.0 is not below"),
+        ({"min_length": 9, "max_length": 8}, "--min-length: 9 is more than --max-length 8"),
+    ],
+    ids=str,
+)
+def test_contradictions_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(RarewordError, match=re.escape(said)):
+        SearchOptions(**values).check()
+
+
+def test_the_paper_s_search_bans_the_end_for_half_of_the_source() -> None:
+    options = SearchOptions(**SearchOptions.PRESETS["paper"])
+    assert options.beam == 12
+    # 7 pieces and the end: an end of 3.5 is too early for 4 pieces, 3 x 8 are the most.
+    assert search.length_limits(7, options) == (5, 24)

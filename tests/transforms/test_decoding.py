@@ -10,7 +10,7 @@ import pytest
 from rareword.schemas import tables
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.merges import Symbol
-from rareword.schemas.tables import SEGMENTED
+from rareword.schemas.tables import CORPUS, SEGMENTED
 from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
 from rareword.transforms import decoding
 
@@ -39,12 +39,44 @@ def rows(ids: list[int], at_limit: bool = False) -> pa.Table:
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_batches_are_the_rows_of_the_shard_in_order(tmp_path: Path, size: int) -> None:
     url = write_segmented(tmp_path, [7, 3, 9, 1, 4])
-    batches = list(decoding.read_batches(6, url, size))
+    batches = list(decoding.read_batches(6, url, rows=size))
     assert [(shard, place) for shard, (place, _) in batches] == [
         (6, i) for i in range(len(batches))
     ]
     assert max(table.num_rows for _, (_, table) in batches) <= size
     assert [id_ for _, (_, t) in batches for id_ in t["id"].to_pylist()] == [7, 3, 9, 1, 4]
+
+
+def write_corpus(directory: Path, ids: list[int], source: str) -> str:
+    table = pa.table(
+        {"id": ids, "source": [source] * len(ids), "target": ["low"] * len(ids)},
+        schema=CORPUS.fields,
+    )
+    tables.write_shard(str(directory), "part-00000-of-00001.parquet", CORPUS, [table])
+    return str(directory / "part-00000-of-00001.parquet")
+
+
+def test_the_words_of_the_corpus_come_with_the_rows(tmp_path: Path) -> None:
+    url = write_segmented(tmp_path / "s", [7, 3, 9])
+    corpus = write_corpus(tmp_path / "c", [7, 3, 9], "lo  wer ")
+    batches = [table for _, (_, table) in decoding.read_batches(0, url, corpus, rows=2)]
+    assert [table.num_rows for table in batches] == [2, 1]
+    assert [table["words"].to_pylist() for table in batches] == [
+        [["lo", "wer"]] * 2,
+        [["lo", "wer"]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ids", "source"), [([7, 9, 3], "lo wer"), ([7, 3], "lo wer"), ([7, 3, 9], "lower")]
+)
+def test_other_rows_or_words_in_the_corpus_are_an_error(
+    tmp_path: Path, ids: list[int], source: str
+) -> None:
+    url = write_segmented(tmp_path / "s", [7, 3, 9])
+    corpus = write_corpus(tmp_path / "c", ids, source)
+    with pytest.raises(RarewordError, match="do not hold the same sentences in the same words"):
+        list(decoding.read_batches(0, url, corpus))
 
 
 def test_an_empty_shard_is_a_batch_too_and_becomes_an_empty_shard(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_training_without_target_words_has_no_ranks(tmp_path: Path) -> None:
     counts, frequencies = unigrams.read_training(write_words(tmp_path, [("a", 0)]), ["a"])
     assert (counts.tolist(), frequencies.types, frequencies.bins()) == ([0], 0, [])
     assert frequencies.highest_beyond(0) == 0
+    assert frequencies.first_rank(9) is None
 
 
 @given(
@@ -66,6 +67,9 @@ def test_words_of_the_same_frequency_share_the_rank_of_the_first(
     assert dict(zip(values[::-1].tolist(), frequencies.ranks.tolist(), strict=True)) == expected
     beyond = [count for count, own in zip(counts, ranks, strict=True) if own > rank]
     assert frequencies.highest_beyond(rank) == max(beyond, default=0)
+    for most in range(14):
+        rare = [own for count, own in zip(counts, ranks, strict=True) if count <= most]
+        assert frequencies.first_rank(most) == min(rare, default=None)
     bins = frequencies.bins()
     assert [low for low, *_ in bins] == [1, 2, 3, 6, 11, 21, 51][: len(bins)]
     assert [high + 1 for _, high, *_ in bins] == [*(low for low, *_ in bins[1:]), len(counts) + 1]
