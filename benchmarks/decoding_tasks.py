@@ -11,7 +11,7 @@ from training_tasks import gpu_peak, synchronised
 
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.vocabulary import UNK
-from rareword.trainer import checkpoints, ensemble, search
+from rareword.trainer import checkpoints, ensemble, search, search_options
 from rareword.trainer.distributed import Group
 from rareword.trainer.precision import resolve
 
@@ -35,7 +35,7 @@ def translate(
     loaded.model.to(device)
     network = ensemble.together([loaded], precision=resolve(precision, Group(torch.device(device))))
     vocabulary = vocabularies.read_both(model).target
-    arrays, how = [np.asarray(ids) for ids in sources], search.SearchOptions(**options)
+    arrays, how = [np.asarray(ids) for ids in sources], search_options.SearchOptions(**options)
 
     def work(number: int | None = None) -> list[list[search.Hypothesis]]:
         return search.translate(network, arrays[:number], how, device)

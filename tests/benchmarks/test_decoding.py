@@ -11,8 +11,8 @@ import sacrebleu
 
 from rareword.schemas import vocabulary as vocabularies
 from rareword.trainer import checkpoints
-from rareword.trainer.search import SearchOptions
 from rareword.trainer.search import translate as search
+from rareword.trainer.search_options import SearchOptions
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))  # its modules import each other as scripts do
