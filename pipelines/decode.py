@@ -7,7 +7,7 @@ fixed by input and options, so any part may run again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rareword.pipelines import job
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 class DecodeOptions(JobOptions, SearchOptions):
     """Options of `rareword decode`: data and models, and all of SearchOptions."""
 
-    segmented: str = option(
-        help="directory that `segment` wrote; its source side is translated", shapes_result=False
+    segmented: tuple[str, ...] = option(
+        help="directory that `segment` wrote; its source side is translated. Of several, each has "
+        "its translations in a directory of its own name below --output",
+        shapes_result=False,
     )
     model: tuple[str, ...] = option(
         help="directories that `train` wrote, of which several make an ensemble, or one that "
@@ -83,10 +85,10 @@ class DecodeOptions(JobOptions, SearchOptions):
         help="directory that `align` wrote, for --replace-unk dictionary and --candidates",
         shapes_result=False,
     )
-    corpus: str | None = option(
-        None,
+    corpus: tuple[str, ...] = option(
+        (),
         help="directory that `prepare` wrote, from which --segmented was cut, for --replace-unk: "
-        "has the words that --segmented has no ids for",
+        "has the words that --segmented has no ids for; of several, in their order",
         shapes_result=False,
     )
     device: Literal["auto", "cpu", "cuda"] = option(
@@ -107,13 +109,13 @@ class DecodeOptions(JobOptions, SearchOptions):
 def plan(options: DecodeOptions) -> Plan:
     """Checks that data and models are finished and belong together."""
     options.check()
-    segmented = manifests.read(options.segmented, "segment", "--segmented")
-    data_hash = vocabularies.read_both(options.segmented).hash
+    segmented = _segmented(options)
+    data_hash = vocabularies.read_both(segmented.directory).hash
     found = models(options)
     inputs, shaping = {"segmented": segmented.content}, typed_options.shaping(options)
     for number, model in enumerate(found, 1):
         inputs["model" if len(found) == 1 else f"model {number}"] = model.content
-        _check_model(model.directory, options, data_hash)
+        _check_model(model.directory, options, segmented.directory, data_hash)
     if len(found) > 1:
         shaping["ensemble_mean"] = options.ensemble_mean
     for url in segmented.urls:
@@ -130,33 +132,43 @@ def plan(options: DecodeOptions) -> Plan:
     return Plan("decode", shaping, inputs)
 
 
+def _segmented(options: DecodeOptions) -> Manifest:
+    """What one run of the job translates; `run` makes several of it."""
+    if len(options.segmented) != 1:
+        raise RarewordError(
+            f"--segmented: expected one directory, found {len(options.segmented)}; several can be "
+            "given to the command `rareword decode` only"
+        )
+    return manifests.read(options.segmented[0], "segment", "--segmented")
+
+
 def _check_replacement(options: DecodeOptions, segmented: Manifest) -> None:
     """Raises RarewordError for what does not go together with --replace-unk."""
     if options.replace_unk == "none":
-        if options.corpus is not None:
+        if options.corpus:
             raise RarewordError("--corpus is for --replace-unk; give that too")
         return
     kind = segmented.rules["segmenter"]["kind"]
     if kind != "words":
         raise RarewordError(
-            f"--replace-unk: {options.segmented} was segmented by {kind!r}, whose pieces are parts "
-            "of words, and an attention weight says nothing of the word that a part belongs to; "
-            "leave the option out, or segment by `words`"
+            f"--replace-unk: {segmented.directory} was segmented by {kind!r}, whose pieces are "
+            "parts of words, and an attention weight says nothing of the word that a part belongs "
+            "to; leave the option out, or segment by `words`"
         )
     if options.forbid_unk:
         raise RarewordError("--replace-unk: --forbid-unk leaves nothing to replace; give one only")
     if options.search == "forced":
         raise RarewordError("--replace-unk: --search forced has outputs already; give one only")
-    if options.corpus is None:
+    if len(options.corpus) != 1:
         raise RarewordError(
-            f"--replace-unk needs --corpus: the directory from which {options.segmented} was cut, "
-            "for the words that have no ids there"
+            f"--replace-unk needs --corpus: the directory from which {segmented.directory} was "
+            "cut, for the words that have no ids there"
         )
-    corpus = manifests.read(options.corpus, "prepare", "--corpus")
+    corpus = manifests.read(options.corpus[0], "prepare", "--corpus")
     if corpus.content != segmented.inputs["corpus"]:
         raise RarewordError(
-            f"--corpus: {options.segmented} was not cut from {options.corpus}; give the directory "
-            "that it was, or segment that corpus"
+            f"--corpus: {segmented.directory} was not cut from {corpus.directory}; give the "
+            "directory that it was, or segment that corpus"
         )
 
 
@@ -188,7 +200,7 @@ def _check_dictionary(options: DecodeOptions, segmented: Manifest) -> Manifest |
     if dictionary.rules["text"] != segmented.rules["text"]:
         raise RarewordError(
             f"--dictionary: {options.dictionary} was made from text that was prepared by other "
-            f"rules than {options.segmented}; align the training corpus of the model"
+            f"rules than {segmented.directory}; align the training corpus of the model"
         )
     return dictionary
 
@@ -210,12 +222,12 @@ def models(options: DecodeOptions) -> list[Manifest]:
     return found
 
 
-def _check_model(model: str, options: DecodeOptions, data_hash: str) -> None:
+def _check_model(model: str, options: DecodeOptions, segmented: str, data_hash: str) -> None:
     """Raises RarewordError unless the model has the data's vocabulary and the checkpoint."""
     model_hash = vocabularies.read_both(model).hash
     if data_hash != model_hash:
         raise RarewordError(
-            f"--segmented: {options.segmented} has vocabulary {data_hash[:12]}, but --model: "
+            f"--segmented: {segmented} has vocabulary {data_hash[:12]}, but --model: "
             f"{model} was trained with vocabulary {model_hash[:12]}; segment the data with "
             "the segmenter and the vocabulary of the training data"
         )
@@ -237,11 +249,11 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
     from rareword.transforms.decoding import Batch, WriteTranslations, read_batches
     from rareword.transforms.elements import Finish
 
-    segmented = manifests.read(options.segmented, "segment", "--segmented")
+    segmented = _segmented(options)
     rules = {
         "text": segmented.rules["text"],
         "segmenter": segmented.rules["segmenter"],
-        "vocabulary": vocabularies.read_both(options.segmented).hash,
+        "vocabulary": vocabularies.read_both(segmented.directory).hash,
     }
     handler = TranslatorHandler(
         models=[model.directory for model in models(options)],
@@ -258,8 +270,8 @@ def build(pipeline: Any, options: DecodeOptions, plan: Plan) -> None:
         lists=_candidate_rules(options, segmented),
     )
     corpus_urls: list[str | None] = [None] * len(segmented.shards)
-    if options.corpus is not None:  # shard by shard as `segment` read it
-        corpus_urls = [*manifests.read(options.corpus, "prepare", "--corpus").urls]
+    if options.corpus:  # shard by shard as `segment` read it
+        corpus_urls = [*manifests.read(options.corpus[0], "prepare", "--corpus").urls]
     rows = [shard.rows for shard in segmented.shards]
     _ = (
         pipeline
@@ -279,7 +291,7 @@ def _candidate_rules(options: DecodeOptions, segmented: Manifest) -> "CandidateR
 
     segmenter = segmented.rules["segmenter"]
     return CandidateRules(
-        options.segmented,
+        segmented.directory,
         segmenter["kind"],
         segmenter["settings"],
         options.frequent_pieces,
@@ -338,4 +350,36 @@ JOB = Job(
 
 def run(argv: Sequence[str]) -> int:
     """The command line of `rareword decode`."""
-    return job.run(JOB, argv)
+    options, rest = typed_options.parse(JOB.options, "rareword decode", JOB.description, argv)
+    parts = one_by_one(options)
+    for part in parts:  # what is wrong with the last one shows before the first one starts
+        plan(part)
+    for part in parts:
+        job.execute(JOB, part, rest)
+    return 0
+
+
+def one_by_one(options: DecodeOptions) -> list[DecodeOptions]:
+    """The options for each directory of --segmented. Raises RarewordError if two have one name."""
+    if len(options.segmented) == 1:
+        return [options]
+    if options.corpus and len(options.corpus) != len(options.segmented):
+        raise RarewordError(
+            f"--corpus: {len(options.corpus)} directories for {len(options.segmented)} of "
+            "--segmented; give one for each, in the same order"
+        )
+    parts: dict[str, DecodeOptions] = {}
+    for number, directory in enumerate(options.segmented):
+        name = directory.rstrip("/").rsplit("/", 1)[-1]
+        if name in parts:
+            raise RarewordError(
+                f"--segmented: two directories are called {name!r}, and their translations would "
+                "lie in one; decode them one at a time"
+            )
+        parts[name] = replace(
+            options,
+            segmented=(directory,),
+            corpus=options.corpus[number : number + 1],
+            output=storage.join(options.output, name),
+        )
+    return list(parts.values())

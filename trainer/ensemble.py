@@ -6,6 +6,7 @@ mean, not normalised again, so an ensemble's probabilities may sum to less than 
 and form; all have one vocabulary. Letters in names: R alive hypotheses, V vocabulary, S source.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -40,28 +41,26 @@ class Ensemble:
 
     def step(
         self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None
-    ) -> tuple[Tensor, Any, Tensor]:
-        """One piece: mean log_probs_RV (float32), the next states, mean attention weights_RS."""
-        count = len(self._networks)
-        states: list[Any] = []
-        log_probs_RV, weights_RS = None, None
-        # Added up one by one: all members' [R, V] at once may not fit beside them.
-        for network, own_state, own_attended in zip(self._networks, state, attended, strict=True):
-            own_RV, next_state, own_RS = network.step(own_state, previous_R, own_attended, rows)
-            states.append(next_state)
-            log_probs_RV = own_RV if log_probs_RV is None else self._add(log_probs_RV, own_RV)
-            weights_RS = own_RS if weights_RS is None else weights_RS + own_RS
-        assert log_probs_RV is not None
-        assert weights_RS is not None
-        if self._mean == "log":
-            log_probs_RV = log_probs_RV / count
-        else:
-            log_probs_RV = log_probs_RV - math.log(count)
-        return log_probs_RV, tuple(states), weights_RS / count
+    ) -> tuple[Any, Any, Tensor]:
+        """One piece: the members' features and next states, mean attention weights_RS."""
+        made = [
+            network.step(own_state, previous_R, own_attended, rows)
+            for network, own_state, own_attended in zip(
+                self._networks, state, attended, strict=True
+            )
+        ]
+        features, states, weights = zip(*made, strict=True)
+        return features, states, sum(weights[1:], weights[0]) / len(made)
 
-    def _add(self, sum_RV: Tensor, own_RV: Tensor) -> Tensor:
-        """The sum with one more member, of logarithms or (as a logarithm) of probabilities."""
-        return sum_RV + own_RV if self._mean == "log" else torch.logaddexp(sum_RV, own_RV)
+    def log_probs(self, features: Any) -> Tensor:
+        """Mean log_probs_RV (float32)."""
+        first, *others = (
+            network.log_probs(own) for network, own in zip(self._networks, features, strict=True)
+        )
+        count = len(self._networks)
+        if self._mean == "log":
+            return sum(others, first) / count
+        return functools.reduce(torch.logaddexp, others, first) - math.log(count)
 
 
 @torch.inference_mode()

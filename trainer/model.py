@@ -64,6 +64,14 @@ class State(NamedTuple):
     context_RG: Tensor
 
 
+class Features(NamedTuple):
+    """What `Network.step` says of the next piece, before the large product with the output."""
+
+    made_RE: Tensor
+    own_RX: Tensor | None = None
+    """Logits of pieces of the sentences' own."""
+
+
 class Rows(NamedTuple):
     """The hypotheses of a step, R rows, and the B sentences they belong to, in ascending order."""
 
@@ -310,9 +318,9 @@ class Network:
         previous_R: Tensor | None,
         attended: Attended,
         rows: Rows | None = None,
-    ) -> tuple[Tensor, State, Tensor]:
-        """One piece: log_probs_RV (float32; with pieces of the sentences' own [R, V + X]), the next
-        state, attention weights_RS. No gradients.
+    ) -> tuple[Features, State, Tensor]:
+        """One piece: what `log_probs` makes its distribution of, the next state, attention
+        weights_RS. No gradients.
 
         previous_R: the piece chosen last (int64); None at the first step. With it the state is
         first updated by the previous piece and the context it was generated from. rows: of
@@ -335,19 +343,25 @@ class Network:
         own_RX = torch.cat([hidden_RLH[:, -1], embedded_RE], -1)
         own = self._readout[:, : own_RX.shape[1]]
         readout_RH = readout_RH + functional.linear(own_RX, own, self._readout_bias)
-        features_RE = self._features(readout_RH)
-        if features_RE.dtype == self.output_bias_V.dtype:
-            logits_RV = functional.linear(features_RE, self.output_VE, self.output_bias_V)
-        else:
-            logits_RV = functional.linear(features_RE, self.output_VE) + self.output_bias_V
-        logits_RV = logits_RV[:, : self.columns]
+        features = Features(self._features(readout_RH))
         if attended.own_BXE is not None and attended.own_bias_BX is not None:
-            own_RX = _products(features_RE, attended.own_BXE.transpose(1, 2), rows)
+            own_RX = _products(features.made_RE, attended.own_BXE.transpose(1, 2), rows)
             bias_BX = attended.own_bias_BX
             own_RX = own_RX + (bias_BX if rows is None else bias_BX[rows.sentence_R])
+            features = features._replace(own_RX=own_RX)
+        return features, State(hidden_RLH, context_RG), weights_RS
+
+    def log_probs(self, features: Features) -> Tensor:
+        """log_probs_RV (float32) of a piece; with pieces of the sentences' own [R, V + X]."""
+        made_RE, own_RX = features
+        if made_RE.dtype == self.output_bias_V.dtype:
+            logits_RV = functional.linear(made_RE, self.output_VE, self.output_bias_V)
+        else:
+            logits_RV = functional.linear(made_RE, self.output_VE) + self.output_bias_V
+        logits_RV = logits_RV[:, : self.columns]
+        if own_RX is not None:
             logits_RV = torch.cat([logits_RV, own_RX.to(logits_RV.dtype)], 1)
-        log_probs_RV = functional.log_softmax(logits_RV, -1)
-        return log_probs_RV, State(hidden_RLH, context_RG), weights_RS
+        return functional.log_softmax(logits_RV, -1)
 
     def forced(self, memory: Memory, target_BT: Tensor, rows_N: Tensor | None = None) -> Tensor:
         """features_NE of the target tokens, teacher forced, in the order of `target_BT.t()`.

@@ -13,7 +13,8 @@ hypotheses does not change the best one.
 
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +33,10 @@ Ids = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.float32]
 
 NONE: Ids = np.empty(0, np.int64)
+
+ROWS = {"cpu": 256, "cuda": 4096}
+"""Hypotheses whose log-probabilities there are at once, by device: [R, V] of all would be the
+largest tensor of the search, and on a CPU too large for its caches."""
 
 CHUNK = 32
 """Pieces among which the greatest value is found first, where the greatest of all are sought."""
@@ -57,8 +62,11 @@ class Steps(Protocol):
 
     def step(
         self, state: Any, previous_R: Tensor | None, attended: Any, rows: Rows | None = None, /
-    ) -> tuple[Tensor, Any, Tensor]:
-        """log_probs_RV (float32), which search may overwrite, the next state, weights_RS."""
+    ) -> tuple[Any, Any, Tensor]:
+        """What `log_probs` asks for, the next state, weights_RS."""
+
+    def log_probs(self, features: Any, /) -> Tensor:
+        """log_probs_RV (float32), which search may overwrite, of any rows of a step's features."""
 
 
 class Candidates(NamedTuple):
@@ -196,18 +204,17 @@ def _search(
     alive_R, previous_R = (totals_BK > -math.inf).flatten().nonzero()[:, 0], None
     state = _take(state, alive_R // width)
     for length in itertools.count(1):  # of what this step makes, end-of-sentence included
-        log_probs_RV, state, weights_RS = network.step(
+        features, state, weights_RS = network.step(
             state, previous_R, attended, lines.rows(alive_R, width)
         )
-        log_probs_RV, sentence_R = log_probs_RV.float(), alive_R // width
-        _forbid(log_probs_RV, length, fewest_B[sentence_R], most_B[sentence_R], options)
-        if uniforms_BKT is None:
-            totals_BK, parents_BK, ids_BK = _best(log_probs_RV, totals_BK, alive_R)
-        else:
+        sentence_R, uniforms_R = alive_R // width, None
+        if uniforms_BKT is not None:
             uniforms_R = uniforms_BKT[..., length - 1].flatten()[alive_R.cpu()].to(device)
-            totals_BK, parents_BK, ids_BK = _drawn(
-                log_probs_RV, totals_BK, alive_R, uniforms_R, options
-            )
+        values_Rk, ids_Rk = _continuations(
+            network, features, fewest_B[sentence_R] > length, most_B[sentence_R] == length,
+            uniforms_R, options,
+        )  # fmt: skip
+        totals_BK, parents_BK, ids_BK = _merged(values_Rk, ids_Rk, totals_BK, alive_R, options)
         if shared_C is not None and own_BX is not None:
             ids_BK = _pieces(ids_BK, shared_C, own_BX)
         open_BK = totals_BK > -math.inf
@@ -376,44 +383,73 @@ def _padded(sources: Sequence[Ids], device: torch.device | str) -> tuple[Tensor,
     return torch.from_numpy(ids_BS).to(device), torch.from_numpy(mask_BS).to(device)
 
 
+# ---- what comes next ----
+
+
+def _continuations(
+    network: Steps,
+    features: Any,
+    is_early_R: Tensor,
+    is_late_R: Tensor,
+    uniforms_R: Tensor | None,
+    options: SearchOptions,
+) -> tuple[Tensor, Tensor]:
+    """Of each hypothesis the K best next pieces, or the one that is drawn by the number
+    `uniforms_R`: their log-probabilities and columns, both [R, k].
+
+    is_early_R: no end yet; is_late_R: only an end.
+    """
+    found, rows = [], ROWS[is_early_R.device.type]
+    for first in range(0, len(is_early_R), rows):
+        part = slice(first, first + rows)
+        log_probs_RV = network.log_probs(_each(features, operator.itemgetter(part))).float()
+        _forbid(log_probs_RV, is_early_R[part], is_late_R[part], options)
+        if uniforms_R is None:
+            found.append(_top(log_probs_RV, min(options.beam, log_probs_RV.shape[1])))
+        else:
+            found.append(_drawn(log_probs_RV, uniforms_R[part], options))
+    values, columns = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(columns)
+
+
 def _forbid(
-    log_probs_RV: Tensor, length: int, fewest_R: Tensor, most_R: Tensor, options: SearchOptions
+    log_probs_RV: Tensor, is_early_R: Tensor, is_late_R: Tensor, options: SearchOptions
 ) -> None:
     """Sets what must not be generated to -inf: <pad>, an end too early, all but the end at the
     limit."""
     log_probs_RV[:, PAD] = -math.inf
     if options.forbid_unk:
         log_probs_RV[:, UNK] = -math.inf
-    log_probs_RV[:, EOS].masked_fill_(fewest_R > length, -math.inf)
-    at_limit_R = most_R == length
-    if at_limit_R.any():
-        ends_R = log_probs_RV[at_limit_R, EOS]
-        log_probs_RV[at_limit_R] = -math.inf
-        log_probs_RV[at_limit_R, EOS] = ends_R
+    log_probs_RV[:, EOS].masked_fill_(is_early_R, -math.inf)
+    if is_late_R.any():
+        ends_R = log_probs_RV[is_late_R, EOS]
+        log_probs_RV[is_late_R] = -math.inf
+        log_probs_RV[is_late_R, EOS] = ends_R
 
 
-# ---- pruning ----
-
-
-def _best(
-    log_probs_RV: Tensor, totals_BK: Tensor, alive_R: Tensor
+def _merged(
+    values_Rk: Tensor, ids_Rk: Tensor, totals_BK: Tensor, alive_R: Tensor, options: SearchOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For each sentence its K best continuations, the best first: totals_BK, and the place they go
-    on from and their piece, both [B, K].
+    """The continuations of each sentence's hypotheses: totals_BK, and the place they go on from
+    and their piece, both [B, K]. Of beams the best ones, the best first.
 
     Equal totals are ordered by the rank of the hypothesis, then by id. A place without one has
     -inf, as have hypotheses to which the model gives NaN.
     """
-    sentences, width = totals_BK.shape
-    k = min(width, log_probs_RV.shape[1])
-    values_Rk, ids_Rk = _top(log_probs_RV, k)
+    (sentences, width), k = totals_BK.shape, values_Rk.shape[1]
     found_Rk = totals_BK.flatten()[alive_R, None] + values_Rk
     totals = totals_BK.new_full((sentences * width, k), -math.inf)
     totals[alive_R] = found_Rk.nan_to_num(nan=-math.inf, neginf=-math.inf)
     ids = ids_Rk.new_zeros(sentences * width, k)
     ids[alive_R] = ids_Rk
+    if options.search == "sample":
+        places_BK = torch.arange(width, device=ids.device).expand(sentences, width)
+        return totals.view(sentences, width), places_BK, ids.view(sentences, width)
     best_BK, column_BK = _top(totals.view(sentences, -1), width)
     return best_BK, column_BK // k, ids.view(sentences, -1).gather(1, column_BK)
+
+
+# ---- pruning ----
 
 
 def _top(values_RN: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -486,13 +522,10 @@ def _uniforms(
 
 
 def _drawn(
-    log_probs_RV: Tensor,
-    totals_BK: Tensor,
-    alive_R: Tensor,
-    uniforms_R: Tensor,
-    options: SearchOptions,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Each hypothesis with one more piece, drawn by the inverse of the distribution function."""
+    log_probs_RV: Tensor, uniforms_R: Tensor, options: SearchOptions
+) -> tuple[Tensor, Tensor]:
+    """A piece for each hypothesis by the inverse of the distribution function: its log-probability
+    and its column, both [R, 1]."""
     scaled_RV = log_probs_RV / options.temperature
     if 0 < options.top_k < scaled_RV.shape[1]:
         values_Rk, ids_Rk = _top(scaled_RV, options.top_k)
@@ -505,23 +538,22 @@ def _drawn(
     sums_RV = probs_RV.cumsum(1)
     ids_R1 = torch.searchsorted(sums_RV, uniforms_R[:, None] * sums_RV[:, -1:], right=True)
     ids_R1 = ids_R1.clamp_max_(sums_RV.shape[1] - 1)
-    own_R = log_probs_RV.gather(1, ids_R1)[:, 0].nan_to_num(nan=-math.inf, neginf=-math.inf)
-    drawn = totals_BK.new_full((totals_BK.numel(),), -math.inf)
-    drawn[alive_R] = totals_BK.flatten()[alive_R] + own_R
-    ids = ids_R1.new_zeros(totals_BK.numel())
-    ids[alive_R] = ids_R1[:, 0]
-    parents_BK = torch.arange(totals_BK.shape[1], device=ids.device).expand(totals_BK.shape)
-    return drawn.view_as(totals_BK), parents_BK, ids.view_as(parents_BK)
+    return log_probs_RV.gather(1, ids_R1), ids_R1
 
 
 def _take(fields: Any, rows_R: Tensor) -> Any:
-    """The given rows of every tensor of a tuple, of named tuples, or of tuples of them."""
+    """The given rows of every tensor."""
+    return _each(fields, lambda tensor: tensor.index_select(0, rows_R))
+
+
+def _each(fields: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Every tensor of a tuple, of named tuples, or of tuples of them, changed; None stays."""
     if fields is None:
         return None
     if isinstance(fields, Tensor):
-        return fields.index_select(0, rows_R)
-    taken = (_take(field, rows_R) for field in fields)
-    return type(fields)(*taken) if hasattr(fields, "_fields") else type(fields)(taken)
+        return change(fields)
+    changed = (_each(field, change) for field in fields)
+    return type(fields)(*changed) if hasattr(fields, "_fields") else type(fields)(changed)
 
 
 # ---- given outputs ----
@@ -572,11 +604,14 @@ def _force(
     targets_BT, mask_BT = _padded([np.asarray(target) for target in targets], device)
     totals_B = torch.zeros(len(targets), device=device)
     previous_B: Tensor | None = None
-    weights = []
+    rows, weights = ROWS[totals_B.device.type], []
     for next_B, real_B in zip(targets_BT.T, mask_BT.T, strict=True):
-        log_probs_BV, state, weights_BS = network.step(state, previous_B, attended)
-        chosen_B = log_probs_BV.float().gather(1, next_B[:, None])[:, 0]
-        totals_B += torch.where(real_B, chosen_B, 0.0)
+        features, state, weights_BS = network.step(state, previous_B, attended)
+        for first in range(0, len(totals_B), rows):
+            part = slice(first, first + rows)
+            log_probs_BV = network.log_probs(_each(features, operator.itemgetter(part))).float()
+            chosen_B = log_probs_BV.gather(1, next_B[part, None])[:, 0]
+            totals_B[part] += torch.where(real_B[part], chosen_B, 0.0)
         previous_B = next_B
         if alignments:
             weights.append(weights_BS.float().cpu().numpy())

@@ -226,6 +226,30 @@ def test_batch_size_and_shard_count_change_no_translation(tmp_path: Path, model:
             assert {**row, "score": 0} == {**first, "score": 0}
 
 
+def test_several_sets_are_translated_each_into_its_own_directory(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = random_rows()
+    sets = [write_segmented(tmp_path / name, [part]) for name, part in
+            (("one", rows[:9]), ("two", rows[9:]))]  # fmt: skip
+    together = ["decode", "--segmented", *map(str, sets), f"--model={model}", "--threads=1",
+                f"--output={tmp_path}/out", "--quiet"]  # fmt: skip
+    assert cli.main(together) == 0
+    for directory in sets:
+        alone = run(directory, model, tmp_path / "alone" / directory.name)
+        found = manifests.read(f"{tmp_path}/out/{directory.name}", "decode", "--output")
+        assert [row for url in found.urls for row in pq.read_table(url).to_pylist()] == alone
+    assert cli.main([word for word in together if word != "--quiet"]) == 0
+    assert capsys.readouterr().err.count("is finished already, skipped") == 2
+    twice = [*together[:3], f"{sets[0]}/", *together[4:]]
+    assert cli.main([*twice, f"--output={tmp_path}/new"]) == 1
+    assert "two directories are called 'one'" in capsys.readouterr().err
+    missing = [*together[:3], str(tmp_path / "missing"), *together[4:]]
+    assert cli.main([*missing, f"--output={tmp_path}/new"]) == 1
+    assert "--segmented: " in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_data_without_shards_gives_translations_without_shards(tmp_path: Path, model: Path) -> None:
     assert run(write_segmented(tmp_path / "segmented", []), model, tmp_path / "out") == []
 

@@ -100,7 +100,8 @@ def oracle_step(
             values.append([])
             weights.append([])
             for id_ in [*target, EOS]:
-                log_probs_BV, state, weights_BS = network.step(state, previous, attended)
+                features, state, weights_BS = network.step(state, previous, attended)
+                log_probs_BV = network.log_probs(features)
                 values[-1].append(log_probs_BV[0].double().numpy())
                 weights[-1].append(weights_BS[0].double().numpy())
                 previous = torch.tensor([id_])
@@ -163,7 +164,8 @@ def test_the_two_means_differ_and_only_probabilities_sum_to_one() -> None:
         with torch.no_grad():
             source_BS = torch.tensor([[5, 6, EOS]])
             attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            log_probs_BV, _, _ = network.step(state, None, attended)
+            features, _, _ = network.step(state, None, attended)
+            log_probs_BV = network.log_probs(features)
         sums[mean] = float(log_probs_BV.exp().sum())
     assert sums["probability"] == pytest.approx(1.0, abs=1e-5)
     assert sums["log"] < 0.95
@@ -178,7 +180,8 @@ def test_what_one_member_finds_impossible_is_so_for_the_log_mean_alone() -> None
         with torch.no_grad():
             source_BS = torch.tensor([[5, EOS]])
             attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
-            log_probs_BV, _, _ = network.step(state, None, attended)
+            features, _, _ = network.step(state, None, attended)
+            log_probs_BV = network.log_probs(features)
         assert (log_probs_BV[0, 7] == -math.inf) == impossible
         assert not log_probs_BV.isnan().any()
 

@@ -126,7 +126,8 @@ def stepped(network: Network, batch: Batch) -> torch.Tensor:
     attended, state = network.read(batch.source_BS, batch.mask_BS)
     target_BT, previous, found = batch.target_BT, None, []
     for t in range(target_BT.shape[1]):
-        log_probs_BV, state, weights_BS = network.step(state, previous, attended)
+        features, state, weights_BS = network.step(state, previous, attended)
+        log_probs_BV = network.log_probs(features)
         np.testing.assert_allclose(weights_BS.sum(1).numpy(), 1, rtol=1e-12)
         assert (weights_BS[~batch.mask_BS] == 0).all()
         previous = target_BT[:, t]

@@ -110,6 +110,9 @@ class ScriptedModel:
                 log_probs_RV[row, id_] = value
         return log_probs_RV, torch.tensor(numbers), mask_RS / mask_RS.sum(1, keepdim=True)
 
+    def log_probs(self, features: Tensor) -> Tensor:
+        return features.clone()
+
 
 def log_probabilities(
     model: EncoderDecoder,
@@ -125,7 +128,8 @@ def log_probabilities(
         attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
         previous, total = None, 0.0
         for id_ in [*target, EOS]:
-            log_probs_BV, state, _ = network.step(state, previous, attended)
+            features, state, _ = network.step(state, previous, attended)
+            log_probs_BV = network.log_probs(features)
             total += float(log_probs_BV[0, id_])
             if among is not None:
                 total -= float(log_probs_BV[0, sorted(among)].logsumexp(0))
@@ -272,7 +276,8 @@ def test_beam_one_is_greedy() -> None:
             attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
             previous, ids = None, []
             while len(ids) < 3 * (len(source) + 1) - 1:
-                log_probs_BV, state, _ = network.step(state, previous, attended)
+                features, state, _ = network.step(state, previous, attended)
+                log_probs_BV = network.log_probs(features)
                 log_probs_BV[0, PAD] = -math.inf
                 previous = log_probs_BV.argmax(1)
                 if previous == EOS:

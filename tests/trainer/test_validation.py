@@ -47,7 +47,8 @@ def test_loss_is_the_mean_over_tokens(
         attended, state = network.read(source_BS, torch.ones_like(source_BS, dtype=torch.bool))
         previous = None
         for piece in [*pairs.target[i].tolist(), EOS]:
-            log_probs_BV, state, _ = network.step(state, previous, attended)
+            features, state, _ = network.step(state, previous, attended)
+            log_probs_BV = network.log_probs(features)
             total -= log_probs_BV[0, piece].item()
             tokens += 1
             previous = torch.tensor([piece])
