@@ -39,6 +39,8 @@ SEARCH = {
     "length_form": "gnmt", "length_penalty": 1.0, "max_length_ratio": 1.5, "min_length": 1,
 }  # fmt: skip
 """What JoeyNMT does with alpha = 1 and otherwise by itself."""
+PEER_BATCHES = {"cpu": [16, 32, 64], "cuda": [64, 200, 500]}
+"""Sentences. On a CPU smaller and larger ones than these were slower."""
 
 
 class Test(NamedTuple):
@@ -150,8 +152,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, help="translate so many, the first ones (all)")
     parser.add_argument("--beams", type=numbers, default=[1, 5, 12], help="1 is greedy (1,5,12)")
     parser.add_argument(
-        "--joeynmt-batches", type=numbers, default=[64, 100, 200],
-        help="sentences of its batches (64,100,200)",
+        "--joeynmt-batches", type=numbers,
+        help="sentences of its batches (16,32,64; with --device cuda 64,200,500)",
     )  # fmt: skip
     parser.add_argument(
         "--batch-tokens", type=numbers, default=[512, 2048, 8192],
@@ -169,6 +171,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.json is None:
             parser.error("--show needs --json")
         return options
+    if options.joeynmt_batches is None:
+        options.joeynmt_batches = PEER_BATCHES[options.device]
     if options.work is None:
         parser.error("--work: name the folder that benchmarks/training.py --work has made")
     if not (options.work / options.model / "manifest.json").is_file():

@@ -159,13 +159,17 @@ def test_ratios_are_of_the_best_batches_of_each() -> None:
         row("rareword, float32, 8,192 pieces", 10.0, 10.0, 20.6),
         row("rareword, bf16, 512 pieces", 5.0, 5.0, 19.0),
     ]
-    run = {"sentences": 120, "repeats": 2}
+    run = {"device": "cpu", "sentences": 120, "repeats": 2}
     found = decoding_report.claims({"decoding": {"run": run, "rows": rows}})
     assert [(claim.measured, claim.kept) for claim in found] == [
         (pytest.approx(36 / 9), True), (pytest.approx(30 / 10), True),
         (pytest.approx(20.4 - 20.5), False), (pytest.approx(10 / 9), True),
         (pytest.approx(9 / 10), False),
     ]  # fmt: skip
+    run_gpu = {"decoding, GPU": {"run": {**run, "device": "cuda"}, "rows": rows}}
+    assert [claim.measured for claim in decoding_report.claims(run_gpu)] == pytest.approx(
+        [30 / 10, 20.4 - 20.5, 12 / 11, 11 / 10]  # by the clock alone
+    )
     lines = decoding_report.show_decoding(run, rows).splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert {len(line) for line in cells} == {12}
