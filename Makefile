@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 CODE := schemas transforms trainer pipelines
 CHECKED := $(CODE) tests examples benchmarks setup.py
+WORK ?= build/bench-training
 
 # Without cached bytecode every process that imports torch spends ten seconds on compiling it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test lint types format reference bench bench-training clean
+.PHONY: venv demo test lint types format reference bench bench-training bench-decoding clean
 
 venv: $(INSTALLED)
 
@@ -57,7 +58,12 @@ bench: $(INSTALLED)
 # Training beside JoeyNMT: make bench-training SOURCE=train.en TARGET=train.de DEV_SOURCE=... DEV_TARGET=...
 bench-training: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py --source "$(SOURCE)" --target "$(TARGET)" \
-		--dev-source "$(DEV_SOURCE)" --dev-target "$(DEV_TARGET)" --json build/bench-training.json
+		--dev-source "$(DEV_SOURCE)" --dev-target "$(DEV_TARGET)" --work "$(WORK)" \
+		--json build/bench-training.json
+
+# Decoding beside JoeyNMT with the models that bench-training has left: make bench-decoding
+bench-decoding: $(INSTALLED)
+	$(BIN)/python benchmarks/decoding.py --work "$(WORK)" --json build/bench-decoding.json
 
 clean:
 	rm -rf build dist $(VENV) benchmarks/.peers benchmarks/.peers-training *.egg-info transforms/*.so

@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-ONE_THREAD = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "POLARS_MAX_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # Threads that wait for each other sleep. By default they spin, which is CPU time too, and much
+    # of it on a machine with other work.
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
+"""One thread, unless a task asks for more, and the same way of waiting for everyone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Process:
     """A contestant's process, ready when made. Raises RuntimeError saying what went wrong."""
 
     def __init__(self, contestant: Contestant, python: Path | None) -> None:
-        environment = {**os.environ, **ONE_THREAD}
+        environment = {**os.environ, **ENVIRONMENT}
         script = contestant.script or ("peers.py" if contestant.peer else "ours.py")
         command = [sys.executable, str(HERE / script), contestant.task]
         if contestant.peer:

@@ -4,7 +4,7 @@ environment (peers-training.txt).
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,34 +34,32 @@ class Timed(TrainManager):
         super()._log_scores(epoch_no, elapsed_time, start_tokens, *rest)
 
 
-def train(
-    data: str,
+def configuration(
+    splits: Mapping[str, str],
+    vocabulary: str,
     output: str,
+    *,
+    device: str,
     updates: int,
     batch: int,
     max_length: int,
     embedding: int,
     hidden: int,
     encoder_hidden: int,
-    device: str,
-    threads: int,
-    beams: list[int],
-) -> Iterator[Repeat]:
-    """Trains on data/train.source and .target with data/vocabulary.txt, and translates dev.source
-    with each beam, not timed. Batches are random ones, as JoeyNMT makes them."""
-    torch.set_num_threads(threads)
+) -> dict[str, Any]:
+    """JoeyNMT's, of a model of these sizes. splits: of the data, the files without `.source` and
+    `.target`. output: the model's folder."""
     side = {
-        "level": "word", "voc_file": f"{data}/vocabulary.txt", "max_length": max_length,
+        "level": "word", "voc_file": vocabulary, "max_length": max_length,
         "lowercase": False, "normalize": False, "tokenizer_cfg": {"pretokenizer": "none"},
     }  # fmt: skip
     embeddings = {"embedding_dim": embedding, "dropout": 0.0}
-    config = {
+    return {
         "name": "benchmark",
         "model_dir": output,
         "use_cuda": device == "cuda",
         "data": {
-            "train": f"{data}/train",
-            "dev": f"{data}/dev",
+            **splits,
             "dataset_type": "plain",
             "src": {"lang": "source", **side},
             "trg": {"lang": "target", **side},
@@ -91,6 +89,29 @@ def train(
             },
         },
     }  # fmt: skip
+
+
+def train(
+    data: str,
+    output: str,
+    updates: int,
+    batch: int,
+    max_length: int,
+    embedding: int,
+    hidden: int,
+    encoder_hidden: int,
+    device: str,
+    threads: int,
+    beams: list[int],
+) -> Iterator[Repeat]:
+    """Trains on data/train.source and .target with data/vocabulary.txt, and translates dev.source
+    with each beam, not timed. Batches are random ones, as JoeyNMT makes them."""
+    torch.set_num_threads(threads)
+    config = configuration(
+        {"train": f"{data}/train", "dev": f"{data}/dev"}, f"{data}/vocabulary.txt", output,
+        device=device, updates=updates, batch=batch, max_length=max_length, embedding=embedding,
+        hidden=hidden, encoder_hidden=encoder_hidden,
+    )  # fmt: skip
     Path(output).mkdir(parents=True, exist_ok=True)
     args = parse_global_args(config, rank=0, mode="train")
     model, train_data, dev_data, _ = prepare(args, rank=0, mode="train")
@@ -114,7 +135,7 @@ def train(
                 args=args.test._replace(beam_size=beam),
             )  # fmt: skip
             scores = scores or found[0]
-            hypotheses[beam] = found[2]
+            hypotheses[beam] = found[3]  # pieces
         return {
             "windows": windows,
             "gpu_peak": gpu,

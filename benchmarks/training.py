@@ -35,7 +35,7 @@ from training_tasks import LOG_EVERY, run_job
 from rareword.schemas import manifest, storage
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.tables import SEGMENTED, SIDES, read_table
-from rareword.schemas.vocabulary import SPECIALS, UNK
+from rareword.schemas.vocabulary import SPECIALS, UNK, Vocabulary
 from rareword.trainer.config import TrainConfig, model_config
 from rareword.transforms import metrics
 
@@ -69,42 +69,43 @@ def prepare_data(options: argparse.Namespace, work: Path) -> dict[str, Any]:
 
     Returns where they are, the references, and what JoeyNMT must read.
     """
-    corpus, dev = work / "corpus", work / "corpus-dev"
+    corpus = work / "corpus"
     languages = dict(zip(("source_language", "target_language"), options.languages, strict=True))
     run_job(
         "prepare", source=options.source, target=options.target, output=corpus,
         tokenise="moses", truecase="none", **languages,
     )  # fmt: skip
-    run_job(
-        "prepare", source=options.dev_source, target=options.dev_target, output=dev,
-        rules_from=corpus, shuffle=False,
-    )  # fmt: skip
     words, merges, segmenter = work / "words", work / "merges", work / "segmenter"
     run_job("count-words", corpus=corpus, output=words)
     run_job("learn-merges", words=words, output=merges, side="joint", merges=options.merges)
     run_job("learn-segmenter", segmenter="bpe", words=words, merges=merges, output=segmenter)
-    segmented, segmented_dev = str(work / "segmented"), str(work / "segmented-dev")
+    segmented = str(work / "segmented")
     run_job("segment", corpus=corpus, segmenter=segmenter, output=segmented)
-    run_job("segment", corpus=dev, segmenter=segmenter, output=segmented_dev)
+    dev = prepare_more(work, options.dev_source, options.dev_target, work, "dev")
     return {
         "segmented": segmented,
-        "dev": segmented_dev,
-        **write_pieces(segmented, segmented_dev, work / "pieces"),
+        "dev": dev,
+        **write_pieces(segmented, dev, work / "pieces"),
     }
+
+
+def prepare_more(work: Path, source: str, target: str, folder: Path, name: str) -> str:
+    """Prepares and segments other text as the training data of `work`; returns where it is."""
+    corpus, segmented = folder / f"corpus-{name}", folder / f"segmented-{name}"
+    run_job(
+        "prepare", source=source, target=target, output=corpus, rules_from=work / "corpus",
+        shuffle=False,
+    )  # fmt: skip
+    run_job("segment", corpus=corpus, segmenter=work / "segmenter", output=segmented)
+    return str(segmented)
 
 
 def write_pieces(segmented: str, dev: str, directory: Path) -> dict[str, Any]:
     """JoeyNMT's files: pieces between single spaces, a pair a line, and the vocabulary."""
     directory.mkdir(exist_ok=True)
-    both = vocabularies.read_both(segmented)
-    if not both.joint:
-        raise SystemExit("the benchmark needs one vocabulary for both sides")
-    vocabulary, n = both.source, len(SPECIALS)
-    shown = vocabulary.display(range(n, len(vocabulary)))
-    lines = [piece.rstrip(" ") for piece in shown]
-    if any(len(line.split()) != 1 for line in lines) or len({*lines}) != len(lines):
-        raise SystemExit("pieces that look alike or hold white space are beyond JoeyNMT's files")
-    (directory / "vocabulary.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    vocabulary = read_joint(segmented)
+    names = piece_names(vocabulary)
+    (directory / "vocabulary.txt").write_text("\n".join(names[len(SPECIALS) :]) + "\n", "utf-8")
     counts = {"pairs": 0, "pieces": 0, "unknown": 0}
     references = []
     for name, where in (("train", segmented), ("dev", dev)):
@@ -125,9 +126,25 @@ def write_pieces(segmented: str, dev: str, directory: Path) -> dict[str, Any]:
                     counts["pieces"] += sum(lengths)
                     counts["unknown"] += sum(side.count(UNK) for side in ids)
                 for side, out in zip(ids, (source, target), strict=True):
-                    pieces = (lines[i - n] if i >= n else vocabulary.pieces[i] for i in side)
-                    out.write(" ".join(pieces) + "\n")
+                    out.write(" ".join(names[i] for i in side) + "\n")
     return {"pieces": str(directory), "references": references, "expected": counts}
+
+
+def read_joint(segmented: str) -> Vocabulary:
+    """The one vocabulary of both sides."""
+    both = vocabularies.read_both(segmented)
+    if not both.joint:
+        raise SystemExit("the benchmark needs one vocabulary for both sides")
+    return both.source
+
+
+def piece_names(vocabulary: Vocabulary) -> list[str]:
+    """What JoeyNMT's files call each id. Its vocabulary file leaves the special ones out."""
+    n = len(SPECIALS)
+    names = [piece.rstrip(" ") for piece in vocabulary.display(range(n, len(vocabulary)))]
+    if any(len(name.split()) != 1 for name in names) or len({*names}) != len(names):
+        raise SystemExit("pieces that look alike or hold white space are beyond JoeyNMT's files")
+    return [*vocabulary.pieces[:n], *names]
 
 
 def read_ids(segmented: str) -> Iterator[tuple[list[int], list[int]]]:
@@ -199,10 +216,9 @@ def add_run(row: Row | None, found: Row, data: dict[str, Any]) -> Row:
     if wanted:
         raise SystemExit(f"{found['name']} trained on other data: {digest} instead of {wanted}")
     if row is None:
-        hypotheses = digest.pop("hypotheses")
         bleu = {
-            beam: metrics.bleu(lines, data["references"], "none").value
-            for beam, lines in hypotheses.items()
+            beam: bleu_of_pieces(found, data["references"])
+            for beam, found in digest.pop("hypotheses").items()
         }
         kept = ("parameters", "dev_loss", "gpu_peak")
         row = {"name": found["name"], "runs": [], "peak": 0, "bleu": bleu}
@@ -211,6 +227,13 @@ def add_run(row: Row | None, found: Row, data: dict[str, Any]) -> Row:
     runs = [*row["runs"], statistics.harmonic_mean(digest["windows"][1:])]
     return {**row, "runs": runs, "speed": statistics.median(runs),
             "peak": max(row["peak"], found["peak"])}  # fmt: skip
+
+
+def bleu_of_pieces(hypotheses: Sequence[Sequence[str]], references: Sequence[str]) -> float:
+    """BLEU of the tokens that displayed pieces make."""
+    return metrics.bleu(
+        [vocabularies.joined(pieces) for pieces in hypotheses], references, "none"
+    ).value
 
 
 # ---- random batches ----
@@ -296,27 +319,35 @@ def memory_table(options: argparse.Namespace) -> list[Row]:
 # ---- the run ----
 
 
-def describe_run(options: argparse.Namespace, missing: dict[str, str], load: float) -> Row:
+def describe_machine_and_versions(
+    device: str, load: float, beside_peer: bool, missing: dict[str, str]
+) -> Row:
+    """missing: why a peer's pins could not be installed."""
     import torch
 
     versions = {
         "torch": str(torch.__version__),
         **manifest.versions("rareword", "sacrebleu"),
     }
-    if options.mode == "translation" and not options.no_peers and not missing:
+    if beside_peer and not missing:
         versions |= {"JoeyNMT": dict(pin.split("==") for pin in read_pins(PEER_PINS))["joeynmt"]}
     machine = describe_machine(load)
-    if options.device == "cuda":
+    if device == "cuda":
         machine["gpu"] = torch.cuda.get_device_name()
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
         flags = next((line.split() for line in stream if line.startswith("flags")), [])
         machine["bf16"] = bool({"avx512_bf16", "amx_bf16"} & {*flags})
+    return {**machine, "device": device, "versions": versions, "missing": missing}
+
+
+def describe_run(options: argparse.Namespace, missing: dict[str, str], load: float) -> Row:
+    beside_peer = options.mode == "translation" and not options.no_peers
     names = (
-        "mode", "device", "threads", "embedding", "hidden", "encoder_hidden", "batches",
+        "mode", "threads", "embedding", "hidden", "encoder_hidden", "batches",
         "vocabulary", "length", "updates", "repeats", "merges",
     )  # fmt: skip
     return {
-        **machine, "versions": versions, "missing": missing,
+        **describe_machine_and_versions(options.device, load, beside_peer, missing),
         **{name: getattr(options, name) for name in names},
         "text": [Path(name).name for name in (options.source, options.target) if name],
     }  # fmt: skip
@@ -344,8 +375,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="of source and target, for the tokeniser (en,de)",
     )  # fmt: skip
     parser.add_argument("--merges", type=int, default=MERGES, help=f"joint BPE merges ({MERGES})")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--threads", type=int, default=2, help="of each contestant (2)")
+    add_run_options(parser)
     parser.add_argument(
         "--precisions", type=lambda names: names.split(","),
         help="of rareword: float32, tf32, bf16, auto (float32,bf16,auto; with --table bf16)",
@@ -366,12 +396,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             f"--{name}", type=int, help=f"({', '.join(found)}: real text, table, memory)"
         )
     parser.add_argument("--batches", type=numbers, help="sentences (80; with --table 80,640)")
-    parser.add_argument("--json", type=Path, help="keep the figures here, beside other tables'")
-    parser.add_argument(
-        "--peers", type=Path, default=HERE / ".peers-training",
-        help="JoeyNMT's virtual environment, made if need be (benchmarks/.peers-training)",
-    )  # fmt: skip
-    parser.add_argument("--no-peers", action="store_true", help="rareword alone")
     parser.add_argument("--work", type=Path, help="folder for data and models, kept (temporary)")
     options = parser.parse_args(arguments)
     options.mode = options.mode or "translation"
@@ -392,6 +416,18 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.repeats < 1 or options.updates < 1:
         parser.error("--repeats and --updates: at least 1")
     return options
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What any run beside JoeyNMT can be told."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of each contestant (2)")
+    parser.add_argument("--json", type=Path, help="keep the figures here, beside other tables'")
+    parser.add_argument(
+        "--peers", type=Path, default=HERE / ".peers-training",
+        help="JoeyNMT's virtual environment, made if need be (benchmarks/.peers-training)",
+    )  # fmt: skip
+    parser.add_argument("--no-peers", action="store_true", help="rareword alone")
 
 
 def complete(options: argparse.Namespace) -> None:

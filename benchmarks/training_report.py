@@ -169,11 +169,21 @@ def show(results: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def describe(run: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
+def describe_machine(run: Mapping[str, Any]) -> str:
     load = "load {:.1f} at the start and {:.1f} at the end".format(*run["load"])
     gpu = f", {run['gpu']}" if "gpu" in run else ""
+    return (
+        f"{run['date']}, {run['cpu']}, {run['cores']} cores, {run['memory_gib']} GiB{gpu}, {load}"
+    )
+
+
+def describe_versions(run: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    missing = "".join(f" Not to be had: {pin} ({why})." for pin, why in run["missing"].items())
+    return f"{versions}.{missing}"
+
+
+def describe(run: Mapping[str, Any]) -> str:
     text = f"{' and '.join(run['text'])}, joint BPE of {run['merges']:,} merges; "
     sizes = (
         f"embeddings {run['embedding']}, encoder 2 x {run['encoder_hidden']}, decoder "
@@ -189,6 +199,6 @@ def describe(run: Mapping[str, Any]) -> str:
         sizes += f" x {run['length']} pieces, {run['vocabulary']:,} pieces a vocabulary"
     repeats = f", medians of {run['repeats']}" if run["repeats"] > 1 else ""
     return (
-        f"{run['date']}, {run['cpu']}, {run['cores']} cores, {run['memory_gib']} GiB{gpu}, {load}; "
-        f"{text}{sizes}; {work}{repeats}; {run['threads']} threads. {versions}.{missing}"
+        f"{describe_machine(run)}; {text}{sizes}; {work}{repeats}; {run['threads']} threads. "
+        f"{describe_versions(run)}"
     )

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from peers import Repeat, Task, serve
@@ -15,7 +15,6 @@ from plain_loop import PlainLoop
 
 from rareword.pipelines import cli
 from rareword.schemas import manifest
-from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.tables import TRANSLATIONS, read_table
 from rareword.schemas.vocabulary import SPECIALS
 from rareword.trainer.config import ModelConfig, TrainConfig
@@ -28,6 +27,7 @@ from rareword.trainer.optimiser import Optimiser
 from rareword.trainer.precision import resolve
 from rareword.trainer.progress import RECORD
 
+T = TypeVar("T")
 LOG_EVERY = 10
 """Updates between two figures of speed."""
 
@@ -61,7 +61,8 @@ def train(
 ) -> Iterator[Repeat]:
     """`rareword train`, and `decode` of the development data with each beam, not timed.
 
-    The digest has the speed of the windows of LOG_EVERY updates, and the hypotheses by beam.
+    The digest has the speed of the windows of LOG_EVERY updates, and the hypotheses by beam, in
+    pieces.
     """
 
     def work() -> list[float]:
@@ -110,14 +111,14 @@ def read_speeds(output: str) -> list[float]:
     ]
 
 
-def read_translations(directory: str) -> list[str]:
-    """The best translation of each sentence, joined from its pieces, in the order of the ids."""
+def read_translations(directory: str) -> list[list[str]]:
+    """The displayed pieces of the best translation of each sentence, in the order of the ids."""
     found = {}
     for url in manifest.read(directory, "decode", "--output").urls:
         table = read_table(url, TRANSLATIONS)
         for row in table.select(["id", "rank", "pieces"]).to_pylist():
             if row["rank"] == 0:
-                found[row["id"]] = vocabularies.joined(row["pieces"])
+                found[row["id"]] = row["pieces"]
     return [found[id_] for id_ in sorted(found)]
 
 
@@ -129,11 +130,14 @@ def gpu_peak() -> int:
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
 
 
-def _synchronised(device: str, work: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        work()
+def synchronised(device: str, work: Callable[[], T]) -> Callable[[], T]:
+    """The work, which ends when the GPU has done it."""
+
+    def run() -> T:
+        result = work()
         if device == "cuda":
             torch.cuda.synchronize()
+        return result
 
     return run
 
@@ -225,8 +229,8 @@ def _timed(
     device: str, steps: Callable[[int], None], updates: int, warm: int, network: torch.nn.Module
 ) -> Iterator[Repeat]:
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    _synchronised(device, functools.partial(steps, warm))()
-    work = _synchronised(device, functools.partial(steps, updates))
+    synchronised(device, functools.partial(steps, warm))()
+    work = synchronised(device, functools.partial(steps, updates))
     while True:
         yield Repeat(work, lambda _: {"gpu_peak": gpu_peak(), "parameters": parameters})
 
@@ -241,9 +245,9 @@ def matrix_product(size: int, times: int, device: str, threads: int) -> Iterator
         for _ in range(times):
             torch.mm(left, right)
 
-    _synchronised(device, work)()
+    synchronised(device, work)()
     while True:
-        yield Repeat(_synchronised(device, work), lambda _: {})
+        yield Repeat(synchronised(device, work), lambda _: {})
 
 
 TASKS: dict[str, Task] = {
