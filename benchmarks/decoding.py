@@ -61,6 +61,8 @@ def read_test(segmented: str, pieces: Path, most: int | None) -> Test:
     if (pieces / "vocabulary.txt").read_text("utf-8").split("\n")[:-1] != names[len(SPECIALS) :]:
         raise SystemExit(f"{segmented} has another vocabulary than JoeyNMT has in {pieces}")
     pairs = list(read_ids(segmented))[:most]
+    if not pairs:
+        raise SystemExit(f"{segmented} has no sentences")
     if not all(source and target for source, target in pairs):
         raise SystemExit(f"a pair of {segmented} has an empty side")
     pairs.sort(key=lambda pair: -len(pair[0]))
