@@ -352,7 +352,7 @@ def run(argv: Sequence[str]) -> int:
     """The command line of `rareword decode`."""
     options, rest = typed_options.parse(JOB.options, "rareword decode", JOB.description, argv)
     parts = one_by_one(options)
-    for part in parts:  # what is wrong with the last one shows before the first one starts
+    for part in parts[1:]:  # what is wrong with the last one shows before the first one starts
         plan(part)
     for part in parts:
         job.execute(JOB, part, rest)

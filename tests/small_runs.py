@@ -60,6 +60,15 @@ def without_times(file: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
 
 
+def run_contents(output: Path) -> dict[str, Any]:
+    """All files of a run; its config alone holds paths, the record of training alone times."""
+    return {
+        str(path.relative_to(output)): contents(path)
+        for path in sorted(output.rglob("*"))
+        if path.is_file() and path.name != "config.json"
+    }
+
+
 def contents(file: Path) -> Any:
     """What two runs of one plan must have alike in a file: its bytes, or a record without times."""
     return without_times(file) if file.name == "training.jsonl" else file.read_bytes()

@@ -72,14 +72,6 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def contents(output: Path) -> dict[str, Any]:
-    return {
-        str(path.relative_to(output)): small_runs.contents(path)
-        for path in sorted(output.rglob("*"))
-        if path.is_file() and path.name != "config.json"
-    }
-
-
 def changed_at(output: Path) -> dict[str, int]:
     return {
         str(path.relative_to(output)): path.stat().st_mtime_ns
@@ -220,7 +212,7 @@ def test_a_killed_experiment_goes_on_to_the_same_files(
     assert not (training / "manifest.json").exists()
     assert not (output / "tables.json").exists()
     assert cli.main(arguments) == 0
-    ours, all_files = contents(output), contents(finished)
+    ours, all_files = small_runs.run_contents(output), small_runs.run_contents(finished)
     for name, content in ours.items():
         if not name.startswith(("report/", "tables.")):
             assert content == all_files[name], name

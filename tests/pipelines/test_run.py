@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,15 +63,6 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def contents(output: Path) -> dict[str, Any]:
-    """All files of a run; its config alone holds paths, the record of training alone times."""
-    return {
-        str(path.relative_to(output)): small_runs.contents(path)
-        for path in sorted(output.rglob("*"))
-        if path.is_file() and path.name != "config.json"
-    }
-
-
 def changed_at(output: Path) -> dict[str, int]:
     return {
         str(path.relative_to(output)): path.stat().st_mtime_ns
@@ -104,7 +94,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_files(
             os.killpg(running.pid, signal.SIGKILL)
         assert not (output / Path(mark).parent / "manifest.json").exists()
     subprocess.run(command, check=True, timeout=300)
-    assert contents(output) == contents(finished)
+    assert small_runs.run_contents(output) == small_runs.run_contents(finished)
 
 
 def test_the_report_has_the_attention_of_the_translations(finished: Path) -> None:
