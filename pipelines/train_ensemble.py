@@ -135,6 +135,8 @@ def _continuation(
         "init_from": directory,
         "init_checkpoint": checkpoint,
         "learning_rate": learning_rate(directory, checkpoint),
+        "schedule": "plateau",
+        "warmup": 0,
         # Exactly so many updates, each epoch having one at least.
         "max_steps": steps,
         "max_epochs": steps,

@@ -99,10 +99,19 @@ class TrainConfig:
     learning_rate: float | None = option(
         None, help="initial learning rate (default: 0.001 for adam, 1 for adadelta)", at_least=0
     )
+    warmup: int = option(
+        0, help="updates in which the learning rate rises to its full height", at_least=0
+    )
+    schedule: Literal["plateau", "linear", "cosine", "inverse-sqrt"] = option(
+        "plateau",
+        help="how the learning rate falls: plateau, by --halve-after; linear or cosine, to 0 at "
+        "--max-epochs or --max-steps; inverse-sqrt, with the square root of the updates after "
+        "--warmup",
+    )
     halve_after: int = option(
         1,
-        help="validations without improvement, one after the other, before the learning rate is "
-        "halved; 0: never",
+        help="with --schedule plateau: validations without improvement, one after the other, "
+        "before the learning rate is halved; 0: never",
         at_least=0,
     )
     clip: float = option(
@@ -252,6 +261,13 @@ class TrainConfig:
             raise RarewordError(
                 f"--batch: {self.batch} tokens cannot hold a pair of --max-length "
                 f"{self.max_length} with its end of sentence; raise one or lower the other"
+            )
+        if self.schedule == "inverse-sqrt" and not self.warmup:
+            raise RarewordError("--schedule inverse-sqrt needs --warmup above 0")
+        if self.schedule != "plateau" and self.halve_after > 1:
+            raise RarewordError(
+                f"--halve-after {self.halve_after} belongs to --schedule plateau, not to "
+                f"{self.schedule}; leave one of them out"
             )
         if self.bpe_dropout_side != "both" and not self.bpe_dropout:
             raise RarewordError("--bpe-dropout-side needs --bpe-dropout above 0")

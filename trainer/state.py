@@ -1,5 +1,6 @@
 """How far a training run is, and what it decides from validations: rate, best, end."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -17,10 +18,13 @@ class RunState:
     from seeds made of the run's seed and the step."""
 
     learning_rate: float
+    """Of the last update, or of the next one if a validation has just halved it."""
     step: int = 0
     """Updates made."""
     position: Position = field(default_factory=Position)
     """Where the data feed is."""
+    epoch_pairs: int = 0
+    """Pairs of this epoch that are consumed."""
     interval_loss: float = 0.0
     """Summed loss in nats since the last validation, without smoothing."""
     interval_tokens: int = 0
@@ -44,9 +48,26 @@ class RunState:
         """Epochs that are done."""
         return self.position.epoch
 
-    def consume(self, after: Position, loss: float, tokens: int) -> None:
-        """Books one step; `after`: where the feed is now."""
+    def schedule(self, config: TrainConfig, pairs: int) -> None:
+        """Sets the learning rate of the next update; pairs: of an epoch."""
+        rises = self.step < config.warmup
+        if config.schedule == "plateau" and not rises:
+            return  # validations alone change it
+        height = _height(config, self.step, self._progress(config, pairs))
+        if rises:
+            height *= (self.step + 1) / config.warmup
+        self.learning_rate = config.initial_rate * height
+
+    def _progress(self, config: TrainConfig, pairs: int) -> float:
+        """How much of the run is over, from 0 to 1, by the limit that will end it."""
+        by_epochs = (self.epoch + self.epoch_pairs / pairs) / config.max_epochs
+        by_steps = self.step / config.max_steps if config.max_steps is not None else 0.0
+        return min(1.0, max(by_epochs, by_steps))
+
+    def consume(self, after: Position, loss: float, tokens: int, pairs: int) -> None:
+        """Books one step of so many pairs; `after`: where the feed is now."""
         self.step += 1
+        self.epoch_pairs = self.epoch_pairs + pairs if after.epoch == self.epoch else 0
         self.position = after
         self.interval_loss += loss
         self.interval_tokens += tokens
@@ -69,7 +90,8 @@ class RunState:
     def validate(self, loss: float, bleu: float | None, config: TrainConfig) -> bool:
         """Books a validation (loss in nats a token); True if it is the best so far.
 
-        Halves the learning rate after `halve_after` validations without improvement.
+        Halves the learning rate after `halve_after` validations without improvement, if the
+        schedule is plateau and the warm-up is over.
         """
         self.history.append(
             {
@@ -89,7 +111,8 @@ class RunState:
             self.best, self.best_step, self.stalled = value, self.step, 0
             return True
         self.stalled += 1
-        if config.halve_after and self.stalled % config.halve_after == 0:
+        halves = config.schedule == "plateau" and config.halve_after and self.step >= config.warmup
+        if halves and self.stalled % config.halve_after == 0:
             self.learning_rate /= 2
         return False
 
@@ -107,3 +130,15 @@ class RunState:
                 f"(--patience), best at step {self.best_step}"
             )
         return None
+
+
+def _height(config: TrainConfig, step: int, progress: float) -> float:
+    """The share of the full learning rate after `step` updates, warm-up apart."""
+    match config.schedule:
+        case "linear":
+            return 1 - progress
+        case "cosine":
+            return (1 + math.cos(math.pi * progress)) / 2
+        case "inverse-sqrt":
+            return math.sqrt(config.warmup / max(step + 1, config.warmup))
+    return 1.0

@@ -178,10 +178,11 @@ class Trainer:
                 "lower --batch or --max-length, or raise --accumulate",
             ):
                 self._take(part)
+        state.schedule(config, len(self._corpora.train))
         norm, (smoothed_sum, loss) = self._optimiser.step(state.learning_rate, group)
         if not np.isfinite([norm, smoothed_sum]).all():
             self._fail(step, norm, smoothed_sum / step.tokens)
-        state.consume(step.after, loss, step.tokens)
+        state.consume(step.after, loss, step.tokens, len(step.ids))
         update = Update(
             loss,
             step.tokens,

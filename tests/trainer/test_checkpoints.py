@@ -49,7 +49,7 @@ class Run:
         self.optimiser.zero()
         sum((p * torch.randn(p.shape)).sum() for p in self.model.parameters()).backward()
         self.optimiser.step(1e-2, Group(torch.device("cpu")))
-        self.state.consume(Position(0, 0, self.state.step + 1), 1.0, 1)
+        self.state.consume(Position(0, 0, self.state.step + 1), 1.0, 1, 1)
 
     def save(self, directory: str, best: bool = False, keep: int = 2, timed: bool = False) -> None:
         checkpoints.save(

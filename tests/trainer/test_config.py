@@ -15,6 +15,8 @@ from rareword.trainer.config import TrainConfig, model_config
         ({"hidden": 513}, "--hidden: 513 is odd"),
         ({"batch": 100, "max_length": 100}, "--batch: 100 tokens cannot hold"),
         ({"monitor": "bleu", "bleu_pairs": 0}, "--monitor bleu needs"),
+        ({"schedule": "inverse-sqrt"}, "--schedule inverse-sqrt needs --warmup"),
+        ({"schedule": "linear", "halve_after": 3}, "--halve-after 3 belongs to --schedule plateau"),
         ({"freeze": ("encoder",)}, "--freeze: 'encoder' is none of the groups source-embedding"),
     ],
 )

@@ -143,8 +143,10 @@ def test_a_run_broken_off_anywhere_ends_with_the_same_bytes(
     stop_after: int,
     shuffle_pairs: int,
 ) -> None:
-    """In an epoch of one block of 7 batches, or of 4 blocks, three of 2 batches and one of 1."""
+    """In an epoch of one block of 7 batches, or of 4 blocks, three of 2 batches and one of 1.
+    The learning rate is another at every update."""
     changes = {"max_steps": 17, "checkpoint_every": 3, "log_every": 4}
+    changes |= {"max_epochs": 3, "schedule": "cosine", "warmup": 6}
     config = TrainConfig(**{**vars(TINY), **changes, "shuffle_pairs": shuffle_pairs})
     data = corpora()
     run(tmp_path / "whole", config, data)
