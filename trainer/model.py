@@ -46,6 +46,7 @@ class Attended(NamedTuple):
     means of theirs, which saves the step its largest ones."""
 
     keys_BSH: Tensor
+    """`lasting_keys`."""
     products_BSX: Tensor
     """With the gates' columns, then with the readout's."""
     bias_BS: Tensor
@@ -304,7 +305,7 @@ class Network:
         products_BSX = functional.linear(memory.annotations_BSZ, self._context_products)
         hidden_BLH = self.start(memory)
         context_BG = products_BSX.new_zeros(len(source_BS), len(self._context))
-        attended = Attended(memory.keys_BSH, products_BSX, mask_bias(memory))
+        attended = Attended(kernels.lasting_keys(memory.keys_BSH), products_BSX, mask_bias(memory))
         if own_BX is not None:
             output_VE, bias_V = self._output
             known_BX = own_BX.clamp_min(0)
@@ -335,7 +336,9 @@ class Network:
             hidden_RLH = self._update(hidden_RLH, embedded_RE, context_RG)
         query_RH = functional.linear(hidden_RLH[:, 0], self._query)
         sentence_R = None if rows is None else rows.sentence_R
-        energies_RS = kernels.energies(attended.keys_BSH, query_RH, self._energy, sentence_R)
+        energies_RS = kernels.energies_of_rows(
+            attended.keys_BSH, query_RH, self._energy, sentence_R
+        )
         bias_RS = attended.bias_BS if rows is None else attended.bias_BS[rows.sentence_R]
         weights_RS = functional.softmax(energies_RS + bias_RS, -1)
         looked_RX = _products(weights_RS.to(self.dtype), attended.products_BSX, rows)

@@ -53,9 +53,27 @@ def test_energies_of_several_hypotheses_of_a_sentence(
     sentence_R = torch.tensor([0, 0, 0, 1, 2, 2, 2], device=DEVICE)
     wanted = kernels.energies(keys_BSH[sentence_R], query_RH, energy_H)
     monkeypatch.setattr(kernels, "CACHED", 2 * 5 * 24)  # two at a time
-    for module in (kernels, triton):
-        found = module.energies(keys_BSH, query_RH, energy_H, sentence_R)
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    lasting = kernels.lasting_keys(keys_BSH)
+    found = kernels.energies_of_rows(lasting, query_RH, energy_H, sentence_R)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    found = triton.energies(keys_BSH, query_RH, energy_H, sentence_R)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_tanh_by_exponentials_is_tanh(dtype: torch.dtype) -> None:
+    """Of all signs, of sizes up to 40 and of sums that little is left of; beyond, it is 1 or -1."""
+    torch.manual_seed(1)
+    scale = torch.tensor([1e-4, 0.1, 1, 3, 6, 10])
+    keys = torch.cat([randn(100, 6) * scale, torch.full((1, 6), 1e4), torch.full((1, 6), -1e4)])
+    query = torch.cat([-keys[:50], keys[50:100].flip(1), randn(2, 6)])
+    keys, query = keys.to(dtype), (query + 1e-3).to(dtype)
+    exact = torch.tanh(keys.double() + query.double())
+    one = torch.eye(6, dtype=dtype)  # one number at a time
+    for column in range(6):
+        lasting = kernels.lasting_keys(keys[:, None])
+        found = kernels.energies_of_rows(lasting, query, one[column])[:, 0]
+        torch.testing.assert_close(found.double(), exact[:, column], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [24, 130])
