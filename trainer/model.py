@@ -238,6 +238,7 @@ class Network:
             [cast(part, extra, readout) for part, extra in zip(parts, columns, strict=True)], 1
         )
         self._readout_bias = cast(model.readout.bias, readout)
+        self._readout_norm = model.readout_norm
         self._context_products = torch.cat([self._context, self._readout[:, -parts[2].shape[1] :]])
         self._low_rank = cast(model.low_rank.weight, readout // 2, self._extra)
         self.output_VE = cast(model.output.weight, self._extra, vocabulary)
@@ -287,8 +288,8 @@ class Network:
     def narrowed(self, pieces_C: Tensor) -> "Network":
         """The same network over these pieces of the target vocabulary alone, in their order."""
         network = copy.copy(self)
-        network.output_VE = self.output_VE[pieces_C]
-        network.output_bias_V = self.output_bias_V[pieces_C]
+        network.output_VE = self.output_VE[..., pieces_C, :]
+        network.output_bias_V = self.output_bias_V[..., pieces_C]
         network.columns = len(pieces_C)
         network._output = self._output
         return network
@@ -327,43 +328,64 @@ class Network:
         first updated by the previous piece and the context it was generated from. rows: of
         `attended`; None if there is one for each sentence.
         """
-        model = self.model
         hidden_RLH, context_RG = state
         if previous_R is None:
-            embedded_RE = hidden_RLH.new_zeros(len(hidden_RLH), len(self._low_rank))
+            shape = (*hidden_RLH.shape[:-2], self._low_rank.shape[-2])
+            embedded_RE = hidden_RLH.new_zeros(shape)
         else:
-            embedded_RE = self._embed(model.target_embedding, model.target_bias, previous_R)
+            embedded_RE = self._embed_target(previous_R)
             hidden_RLH = self._update(hidden_RLH, embedded_RE, context_RG)
-        query_RH = functional.linear(hidden_RLH[:, 0], self._query)
+        query_RH = _linear(hidden_RLH[..., 0, :], self._query)
+        weights_RS, looked_RX = self._look(query_RH, attended, rows)
+        sizes = self._context.shape[-2], self._readout.shape[-2]
+        context_RG, readout_RH = looked_RX.split(sizes, -1)
+        own_RX = torch.cat([hidden_RLH[..., -1, :], embedded_RE], -1)
+        own = self._readout[..., : own_RX.shape[-1]]
+        readout_RH = readout_RH + _linear(own_RX, own, self._readout_bias)
+        features = Features(self._features(readout_RH))
+        if attended.own_BXE is not None:
+            features = features._replace(own_RX=self._own_logits(features.made_RE, attended, rows))
+        return features, State(hidden_RLH, context_RG), weights_RS
+
+    def _embed_target(self, previous_R: Tensor) -> Tensor:
+        model = self.model
+        return self._embed(model.target_embedding, model.target_bias, previous_R)
+
+    def _look(
+        self, query_RH: Tensor, attended: Attended, rows: Rows | None
+    ) -> tuple[Tensor, Tensor]:
+        """Attention: weights_RS, and by them the means of the products_BSX."""
         sentence_R = None if rows is None else rows.sentence_R
         energies_RS = kernels.energies_of_rows(
             attended.keys_BSH, query_RH, self._energy, sentence_R
         )
+        return self._looked(energies_RS, attended, rows)
+
+    def _looked(
+        self, energies_RS: Tensor, attended: Attended, rows: Rows | None
+    ) -> tuple[Tensor, Tensor]:
         bias_RS = attended.bias_BS if rows is None else attended.bias_BS[rows.sentence_R]
         weights_RS = functional.softmax(energies_RS + bias_RS, -1)
-        looked_RX = _products(weights_RS.to(self.dtype), attended.products_BSX, rows)
-        context_RG, readout_RH = looked_RX.split((len(self._context), len(self._readout)), 1)
-        own_RX = torch.cat([hidden_RLH[:, -1], embedded_RE], -1)
-        own = self._readout[:, : own_RX.shape[1]]
-        readout_RH = readout_RH + functional.linear(own_RX, own, self._readout_bias)
-        features = Features(self._features(readout_RH))
-        if attended.own_BXE is not None and attended.own_bias_BX is not None:
-            own_RX = _products(features.made_RE, attended.own_BXE.transpose(1, 2), rows)
-            bias_BX = attended.own_bias_BX
-            own_RX = own_RX + (bias_BX if rows is None else bias_BX[rows.sentence_R])
-            features = features._replace(own_RX=own_RX)
-        return features, State(hidden_RLH, context_RG), weights_RS
+        return weights_RS, _products(weights_RS.to(self.dtype), attended.products_BSX, rows)
+
+    def _own_logits(self, made_RE: Tensor, attended: Attended, rows: Rows | None) -> Tensor:
+        """logits_RX of the pieces that are each sentence's own."""
+        assert attended.own_BXE is not None
+        assert attended.own_bias_BX is not None
+        bias_BX = attended.own_bias_BX
+        own_RX = _products(made_RE, attended.own_BXE.transpose(1, 2), rows)
+        return own_RX + (bias_BX if rows is None else bias_BX[rows.sentence_R])
 
     def log_probs(self, features: Features) -> Tensor:
         """log_probs_RV (float32) of a piece; with pieces of the sentences' own [R, V + X]."""
         made_RE, own_RX = features
         if made_RE.dtype == self.output_bias_V.dtype:
-            logits_RV = functional.linear(made_RE, self.output_VE, self.output_bias_V)
+            logits_RV = _linear(made_RE, self.output_VE, self.output_bias_V)
         else:
-            logits_RV = functional.linear(made_RE, self.output_VE) + self.output_bias_V
-        logits_RV = logits_RV[:, : self.columns]
+            logits_RV = _linear(made_RE, self.output_VE) + self.output_bias_V[..., None, :]
+        logits_RV = logits_RV[..., : self.columns]
         if own_RX is not None:
-            logits_RV = torch.cat([logits_RV, own_RX.to(logits_RV.dtype)], 1)
+            logits_RV = torch.cat([logits_RV, own_RX.to(logits_RV.dtype)], -1)
         return functional.log_softmax(logits_RV, -1)
 
     def forced(self, memory: Memory, target_BT: Tensor, rows_N: Tensor | None = None) -> Tensor:
@@ -409,7 +431,7 @@ class Network:
 
     def _inputs(self, number: int, values: Tensor) -> Tensor:
         """The products [..., G] of a decoder layer's gates with its inputs."""
-        inputs = functional.linear(values, self._decoder_inputs[number], self._decoder_bias[number])
+        inputs = _linear(values, self._decoder_inputs[number], self._decoder_bias[number])
         norm = self._decoder_norms[number]
         return inputs if norm is None else _normalise(norm, inputs)
 
@@ -417,24 +439,33 @@ class Network:
         """The GRUs: the states after a piece."""
         below_RX, states = embedded_RE, []
         for number, weights in enumerate(self._decoder):
-            hidden_RH = hidden_RLH[:, number].contiguous()
+            hidden_RH = hidden_RLH[..., number, :].contiguous()
             inputs_RG = self._inputs(number, below_RX)
             if number == 0:
                 inputs_RG = inputs_RG + context_RG
-            products = torch.matmul(hidden_RH, weights.first.t())
+            products = torch.matmul(hidden_RH, weights.first.mT)
             gates_RG = torch.empty_like(inputs_RG)
             below_RX, _ = cell_forward(inputs_RG, products, hidden_RH, weights, gates_RG)
             states.append(below_RX)
-        return torch.stack(states, 1)
+        return torch.stack(states, -2)
 
     def _features(self, readout_NH: Tensor) -> Tensor:
         """features_NE before the output matrix: maxout over adjacent pairs, low rank."""
-        if self.model.readout_norm is not None:
+        if self._readout_norm is not None:
             size = self.config.hidden
-            normed_NH = _normalise(self.model.readout_norm, readout_NH[:, :size])
-            readout_NH = functional.pad(normed_NH, (0, readout_NH.shape[1] - size))
+            normed_NH = _normalise(self._readout_norm, readout_NH[..., :size])
+            readout_NH = functional.pad(normed_NH, (0, readout_NH.shape[-1] - size))
         maxout = readout_NH.unflatten(-1, (-1, 2)).amax(-1)
-        return functional.linear(self.model.dropout(maxout), self._low_rank)
+        return _linear(self.model.dropout(maxout), self._low_rank)
+
+
+def _linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """values [..., X] times weight [N, X]; of a stack of networks [M, R, X] times [M, N, X]."""
+    if weight.dim() == 2:
+        return functional.linear(values, weight, bias)
+    if bias is None:
+        return torch.bmm(values, weight.mT)
+    return torch.baddbmm(bias[:, None], values, weight.mT)
 
 
 def _products(values_RY: Tensor, matrices_BYX: Tensor, rows: Rows | None) -> Tensor:

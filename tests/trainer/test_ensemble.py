@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from rareword.schemas.vocabulary import EOS, PAD
 from rareword.trainer import ensemble
 from rareword.trainer.checkpoints import LoadedModel
 from rareword.trainer.config import ModelConfig
-from rareword.trainer.ensemble import Ensemble, Mean
+from rareword.trainer.ensemble import Ensemble, Mean, Stack
 from rareword.trainer.model import EncoderDecoder, Network
-from rareword.trainer.search import SearchOptions, force, translate
+from rareword.trainer.search import Candidates, Hypothesis, SearchOptions, force, translate
 
 CPU = torch.device("cpu")
 
@@ -202,5 +203,49 @@ def test_different_vocabularies_are_refused_with_both_names() -> None:
     members = [loaded(model), loaded(model, directory="n"), loaded(model, "b", "runs/other")]
     with pytest.raises(RarewordError, match=r"the model in m has vocabulary a, .*runs/other has b"):
         ensemble.together(members)
-    assert isinstance(ensemble.together(members[:1]), Network)
-    assert isinstance(ensemble.together(members[:2]), Ensemble)
+
+
+def test_members_of_one_form_are_stacked() -> None:
+    members = [loaded(random_model(10, 1)), loaded(random_model(10, 2)), loaded(other_form(10, 3))]
+    kinds = [type(ensemble.together(members[:count])) for count in (1, 2, 3)]
+    assert kinds == [Network, Stack, Ensemble]
+
+
+@pytest.mark.parametrize("make", [random_model, other_form])
+@pytest.mark.parametrize("mean", ["log", "probability"])
+def test_a_stack_finds_what_its_members_find_one_by_one(
+    make: Callable[[int, int], EncoderDecoder], mean: Mean
+) -> None:
+    """Translations, with candidate lists too, and scores and attention of given outputs."""
+    networks = [make(40, seed).double().network(align=4) for seed in (1, 2, 3)]
+    stack, one_by_one = Stack(networks, mean), Ensemble(networks, mean)
+    sources = random_sources(25, 40)
+    options = SearchOptions(beam=3, n_best=2, alignments=True, batch_tokens=60)
+    own = [np.arange(12, 40, dtype=np.int64)[place % 7 :: 4] for place in range(len(sources))]
+    lists = Candidates(np.arange(12, dtype=np.int64), own)
+    for candidates in (None, lists):
+        found, wanted = (
+            translate(network, sources, options, CPU, candidates=candidates)
+            for network in (stack, one_by_one)
+        )
+        same(itertools.chain(*found), itertools.chain(*wanted))
+    targets = [hypotheses[-1].ids for hypotheses in wanted]
+    same(*(force(network, sources, targets, options, CPU) for network in (stack, one_by_one)))
+
+
+def same(found: Iterable[Hypothesis], wanted: Iterable[Hypothesis]) -> None:
+    for left, right in zip(found, wanted, strict=True):
+        assert left.ids == right.ids
+        assert left.score == pytest.approx(right.score, abs=1e-5)
+        assert left.alignment == pytest.approx(right.alignment, abs=1e-5)
+
+
+def test_a_stack_in_bf16_is_its_members_in_bf16() -> None:
+    networks = [random_model(40, seed).network(torch.bfloat16, 8) for seed in (1, 2)]
+    sources = random_sources(10, 40)
+    stack, one_by_one = (
+        force(network, sources, [[5, 6, 7]] * 10, SearchOptions(), CPU)
+        for network in (Stack(networks), Ensemble(networks))
+    )
+    for left, right in zip(stack, one_by_one, strict=True):
+        assert left.score == pytest.approx(right.score, abs=0.02)
