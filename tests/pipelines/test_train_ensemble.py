@@ -280,12 +280,14 @@ def test_fewer_checkpoints_than_asked_for_are_said(
     assert manifests.read(str(tmp_path / "m"), "train-ensemble", "x").figures["members"] == 1
 
 
+@pytest.mark.parametrize("schedule", ["plateau", "linear"])
 def test_the_learning_rate_of_a_continuation_is_that_of_its_checkpoint(
-    data: dict[str, str], tmp_path: Path
+    data: dict[str, str], tmp_path: Path, schedule: str
 ) -> None:
     output = tmp_path / "m"
     # So high a rate makes the development loss worse, and worse is halved.
     values = {"clips": "1", "learning-rate": "3", "validate-every": "1", "halve-after": "1"}
+    values |= {"schedule": schedule, "warmup": "2"}
     values["patience"] = "0"
     assert cli.main(arguments(data, output, "--quiet", **values, last="1")) == 0
     history = json.loads((output / "clip-1" / "history.json").read_text())
