@@ -137,8 +137,14 @@ class Stack(Network):
         log_probs_MRV = super().log_probs(Features(made_RME.transpose(0, 1), own_MRX))
         return _mean(log_probs_MRV.unbind(), self._average)
 
-    def _embed_target(self, previous_R: Tensor) -> Tensor:
-        return torch.stack([member._embed_target(previous_R) for member in self._members])
+    @property
+    def _table(self) -> None:
+        """The members have their own."""
+
+    def _previous(self, previous_R: Tensor) -> tuple[Tensor, Tensor]:
+        made = [member._previous(previous_R) for member in self._members]
+        inputs, spoken = zip(*made, strict=True)
+        return torch.stack(inputs), torch.stack(spoken)
 
     def _look(
         self, query_RH: Tensor, attended: Attended, rows: Rows | None

@@ -18,6 +18,7 @@ Sentences are padded on the right, everywhere.
 """
 
 import copy
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ from rareword.trainer import kernels
 from rareword.trainer.config import ModelConfig
 from rareword.trainer.gru import GruWeights, cell_forward, gru_scan
 from rareword.trainer.scan import scan
+
+TABLE = 1 << 25
+"""Most numbers of a network's table of what each piece adds to the next step."""
 
 
 class Memory(NamedTuple):
@@ -287,6 +291,7 @@ class Network:
 
     def narrowed(self, pieces_C: Tensor) -> "Network":
         """The same network over these pieces of the target vocabulary alone, in their order."""
+        _ = self._table  # made once for all copies
         network = copy.copy(self)
         network.output_VE = self.output_VE[..., pieces_C, :]
         network.output_bias_V = self.output_bias_V[..., pieces_C]
@@ -329,27 +334,47 @@ class Network:
         `attended`; None if there is one for each sentence.
         """
         hidden_RLH, context_RG = state
-        if previous_R is None:
-            shape = (*hidden_RLH.shape[:-2], self._low_rank.shape[-2])
-            embedded_RE = hidden_RLH.new_zeros(shape)
-        else:
-            embedded_RE = self._embed_target(previous_R)
-            hidden_RLH = self._update(hidden_RLH, embedded_RE, context_RG)
+        spoken_RH: Tensor | float = 0.0
+        if previous_R is not None:
+            inputs_RG, spoken_RH = self._previous(previous_R)
+            hidden_RLH = self._update(hidden_RLH, inputs_RG + context_RG)
         query_RH = _linear(hidden_RLH[..., 0, :], self._query)
         weights_RS, looked_RX = self._look(query_RH, attended, rows)
         sizes = self._context.shape[-2], self._readout.shape[-2]
         context_RG, readout_RH = looked_RX.split(sizes, -1)
-        own_RX = torch.cat([hidden_RLH[..., -1, :], embedded_RE], -1)
-        own = self._readout[..., : own_RX.shape[-1]]
-        readout_RH = readout_RH + _linear(own_RX, own, self._readout_bias)
-        features = Features(self._features(readout_RH))
+        own = self._readout[..., : self.config.hidden]
+        own_RH = _linear(hidden_RLH[..., -1, :], own, self._readout_bias)
+        features = Features(self._features(readout_RH + own_RH + spoken_RH))
         if attended.own_BXE is not None:
             features = features._replace(own_RX=self._own_logits(features.made_RE, attended, rows))
         return features, State(hidden_RLH, context_RG), weights_RS
 
-    def _embed_target(self, previous_R: Tensor) -> Tensor:
-        model = self.model
-        return self._embed(model.target_embedding, model.target_bias, previous_R)
+    def _previous(self, previous_R: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last piece adds: inputs_RG of the first GRU, and what the readout is given."""
+        table_VX = self._table
+        if table_VX is not None:
+            inputs_RG, spoken_RH = table_VX[previous_R].split(
+                (self._context.shape[-2], self._readout.shape[-2]), -1
+            )
+            return inputs_RG, spoken_RH
+        return self._said(previous_R)
+
+    def _said(self, previous_R: Tensor) -> tuple[Tensor, Tensor]:
+        """`_previous` without the table."""
+        model, hidden = self.model, self.config.hidden
+        embedded_RE = self._embed(model.target_embedding, model.target_bias, previous_R)
+        readout = self._readout[:, hidden : hidden + embedded_RE.shape[-1]]
+        return self._inputs(0, embedded_RE), functional.linear(embedded_RE, readout)
+
+    @functools.cached_property
+    def _table(self) -> Tensor | None:
+        """`_said` of every piece, [V, G + H], if it is not too large."""
+        columns = self._context.shape[-2] + self._readout.shape[-2]
+        if self.config.target_vocabulary * columns > TABLE:
+            return None
+        pieces_V = torch.arange(self.config.target_vocabulary, device=self._readout.device)
+        with torch.no_grad():
+            return torch.cat(self._said(pieces_V), -1)
 
     def _look(
         self, query_RH: Tensor, attended: Attended, rows: Rows | None
@@ -435,18 +460,17 @@ class Network:
         norm = self._decoder_norms[number]
         return inputs if norm is None else _normalise(norm, inputs)
 
-    def _update(self, hidden_RLH: Tensor, embedded_RE: Tensor, context_RG: Tensor) -> Tensor:
-        """The GRUs: the states after a piece."""
-        below_RX, states = embedded_RE, []
+    def _update(self, hidden_RLH: Tensor, inputs_RG: Tensor) -> Tensor:
+        """The GRUs: the states after a piece. inputs_RG: of the first layer."""
+        states: list[Tensor] = []
         for number, weights in enumerate(self._decoder):
             hidden_RH = hidden_RLH[..., number, :].contiguous()
-            inputs_RG = self._inputs(number, below_RX)
-            if number == 0:
-                inputs_RG = inputs_RG + context_RG
+            if number:
+                inputs_RG = self._inputs(number, states[-1])
             products = torch.matmul(hidden_RH, weights.first.mT)
             gates_RG = torch.empty_like(inputs_RG)
-            below_RX, _ = cell_forward(inputs_RG, products, hidden_RH, weights, gates_RG)
-            states.append(below_RX)
+            state_RH, _ = cell_forward(inputs_RG, products, hidden_RH, weights, gates_RG)
+            states.append(state_RH)
         return torch.stack(states, -2)
 
     def _features(self, readout_NH: Tensor) -> Tensor:
