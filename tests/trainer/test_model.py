@@ -157,11 +157,17 @@ def test_steps_follow_the_equations(layers: int) -> None:
             np.testing.assert_allclose(found[b, t].numpy(), row, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("table", [0, module.TABLE])
 @pytest.mark.parametrize("values", VARIANTS, ids=ids)
 @torch.no_grad()
-def test_teacher_forced_loss_is_the_sum_over_steps(values: dict[str, Any]) -> None:
+def test_teacher_forced_loss_is_the_sum_over_steps(
+    values: dict[str, Any], table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not what a piece adds to the next step is looked up in a table."""
+    monkeypatch.setattr(module, "TABLE", table)
     model, batch = make_model(**values), batch_of(SOURCES, TARGETS)
     network = model.network()
+    assert (network._table is None) == (not table)
     total = chosen_loss(stepped(network, batch), batch.target_BT)
     assert batch_loss(model, batch, FLOAT32)[1].item() == pytest.approx(total, rel=1e-12)
 
