@@ -15,6 +15,7 @@ MARKERS = (
     "M0,-5L5,0L0,5L-5,0z",  # diamond
     "M0,4.5L4.5,-3.5H-4.5z",  # triangle upside down
     "M-1.5,-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",  # plus
+    "M-4.5,-4.5h9l-9,9h9z",  # hourglass
 )
 COLOURS = 6
 """`page_style.html` has as many, `--colour-0` and so on."""
@@ -22,8 +23,9 @@ COLOURS = 6
 
 @dataclass(frozen=True)
 class Style:
-    """How one of several lines or bars looks. No two of the first 30 are alike in both marker and
-    dash, so that they can be told apart without their colours."""
+    """How one of several lines or bars looks. The numbers of dashes, colours and markers have no
+    common factor: no two of the first 30 are alike in two of the three, so that lines can be told
+    apart without their colours, and bars, which have no dash."""
 
     number: int
     """Also what a page knows them by that lets its reader choose some."""
