@@ -15,6 +15,7 @@ MARKERS = (
     "M0,-5L5,0L0,5L-5,0z",  # diamond
     "M0,4.5L4.5,-3.5H-4.5z",  # triangle upside down
     "M-1.5,-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",  # plus
+    "M-4.5,-4.5h9l-9,9h9z",  # hourglass
 )
 COLOURS = 6
 """`page_style.html` has as many, `--colour-0` and so on."""
@@ -22,10 +23,12 @@ COLOURS = 6
 
 @dataclass(frozen=True)
 class Style:
-    """How one of several lines or bars looks. No two of the first 30 are alike in both marker and
-    dash, so that they can be told apart without their colours."""
+    """How one of several lines or bars looks. The numbers of dashes, colours and markers have no
+    common factor: no two of the first 30 are alike in two of the three, so that lines can be told
+    apart without their colours, and bars, which have no dash."""
 
     number: int
+    """Also what a page knows them by that lets its reader choose some."""
 
     @property
     def colour(self) -> int:
@@ -179,29 +182,22 @@ class Plot:
 
 # ---- bars ----
 
-_BAR, _BAR_STEP, _GROUP_GAP = 9.0, 15.0, 12.0
-
 
 @dataclass(frozen=True)
 class Bar:
-    y: float
-    """Of its middle."""
-    x: float
-    """Where it ends."""
+    length: float
+    """From 0 to 1."""
     label: str
     """Shown at its end."""
     text: str
-    """Shown when the pointer is on it."""
+    """Shown when the pointer is on it, and read to those who cannot see it."""
     style: Style
-    height: float = _BAR
 
 
 @dataclass(frozen=True)
 class Group:
     """Bars that belong together."""
 
-    y: float
-    """Of its middle."""
     name: str
     note: str
     """Shown below its name."""
@@ -210,74 +206,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Bars:
-    """A chart of horizontal bars in groups."""
+    """A chart of horizontal bars in groups, of HTML and no drawing, so that bars move up where
+    others are hidden."""
 
     id: str
     title: str
-    text: str
-    x_title: str
-    x_ticks: Sequence[tuple[float, str]]
     names: Sequence[tuple[str, Style]]
     """What the bars of each group stand for."""
     groups: Sequence[Group]
-    frame: Frame
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one bar shows."""
-
-    value: float | None
-    """From 0 to 1; None leaves the bar out."""
-    label: str
-    text: str
-
-
-def bars(
-    id_: str,
-    title: str,
-    text: str,
-    x_title: str,
-    names: Sequence[str],
-    groups: Sequence[tuple[str, str, Sequence[Share]]],
-) -> Bars:
-    """A chart of shares. names: of the bars of each group, in order. groups: the name of each, its
-    note and its shares."""
-    top, bottom_margin = 12.0, 40.0
-    size = max(len(names) * _BAR_STEP, 2 * _BAR_STEP)
-    height = top + len(groups) * (size + _GROUP_GAP) + bottom_margin
-    frame = Frame(WIDE.width, height, 120, top, 70, bottom_margin)
-    x = Axis(0, 1, frame.left, frame.right)
-    styles = [Style(number) for number in range(len(names))]
-    placed = []
-    for number, (name, note, shares) in enumerate(groups):
-        middle = top + number * (size + _GROUP_GAP) + (size + _GROUP_GAP) / 2
-        first = middle - (len(names) - 1) / 2 * _BAR_STEP
-        placed.append(
-            Group(
-                round(middle, 1),
-                name,
-                note,
-                [
-                    Bar(
-                        round(first + place * _BAR_STEP, 1),
-                        x.place(share.value),
-                        share.label,
-                        share.text,
-                        style,
-                    )
-                    for place, (share, style) in enumerate(zip(shares, styles, strict=True))
-                    if share.value is not None
-                ],
-            )
-        )
-    return Bars(
-        id_,
-        title,
-        text,
-        x_title,
-        [(x.place(tick), percent(tick)) for tick in x.ticks()],
-        list(zip(names, styles, strict=True)),
-        placed,
-        frame,
-    )

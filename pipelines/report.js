@@ -1,11 +1,15 @@
 "use strict";
-// Filters of the samples, and heat maps of attention. Text reaches the page as text, never as HTML.
+// Filters of the samples by what is shown of them, and heat maps of attention. Text reaches the page as text, never as HTML.
 
 const samples = [...document.querySelectorAll(".sample")].map((element) => ({
   element,
   has: element.dataset.has.split(" "),
-  wrong: element.dataset.wrong.split(" ").filter(Boolean),
-  texts: [...element.querySelectorAll("dd")].map((dd) => folded(dd.textContent)),
+  lines: [...element.querySelectorAll(".line")].map((line) => ({
+    system: line.dataset.system, // none: source and reference
+    text: line.dataset.text, // equal for outputs that are equal
+    right: line.querySelector(".right") !== null,
+    words: folded(line.querySelector("dd").textContent),
+  })),
 }));
 
 function folded(text) {
@@ -17,26 +21,54 @@ function folded(text) {
 const form = document.getElementById("filters");
 const count = document.getElementById("count");
 
+// The style sheet hides the systems that are not chosen, in browsers that can.
+const boxes = CSS.supports("selector(:has(a))") ? [...document.querySelectorAll("#choice input")] : [];
+
 function filter() {
+  const hidden = new Set(boxes.filter((box) => !box.checked).map((box) => box.value));
+  for (const option of form.elements.wrong.options) option.disabled = hidden.has(option.value);
+  if (form.elements.wrong.selectedOptions[0].disabled) form.elements.wrong.value = "";
   const wanted = new FormData(form);
   const text = folded(wanted.get("text").trim());
-  const has = wanted.getAll("has");
+  const wantsAll = wanted.getAll("has");
   const wrong = wanted.get("wrong");
+  const counts = { rare: 0, unseen: 0, differ: 0 };
   let shown = 0;
   for (const sample of samples) {
+    const lines = sample.lines.filter((line) => !hidden.has(line.system));
+    const outputs = lines.filter((line) => line.system);
+    const has = new Set(sample.has);
+    if (new Set(outputs.map((output) => output.text)).size > 1) has.add("differ");
+    for (const name of Object.keys(counts)) counts[name] += has.has(name);
     const passes =
-      has.every((name) => sample.has.includes(name)) &&
-      (!wrong || (wrong === "any" ? sample.wrong.length > 0 : sample.wrong.includes(wrong))) &&
-      sample.texts.some((line) => line.includes(text));
+      wantsAll.every((name) => has.has(name)) &&
+      (!wrong ||
+        outputs.some((line) => !line.right && (wrong === "any" || wrong === line.system))) &&
+      lines.some((line) => line.words.includes(text));
     sample.element.hidden = !passes;
     shown += passes;
   }
+  for (const box of form.elements.has) {
+    box.parentElement.querySelector("small").textContent = counts[box.value];
+  }
   count.textContent = `${shown} of ${samples.length} shown`;
+  if (boxes.length) {
+    const chosen = boxes.length - hidden.size;
+    document.getElementById("chosen").textContent = `: ${chosen} of ${boxes.length}`;
+  }
 }
 
-form.addEventListener("input", filter);
-form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("reset", () => setTimeout(filter)); // after the fields are empty
+for (const element of [form, document.getElementById("choice")].filter(Boolean)) {
+  element.addEventListener("input", filter);
+  element.addEventListener("submit", (event) => event.preventDefault());
+  element.addEventListener("reset", () => setTimeout(filter)); // after the fields are as at first
+}
+for (const [id, checked] of Object.entries({ all: true, none: false })) {
+  document.getElementById(id)?.addEventListener("click", () => {
+    for (const box of boxes) box.checked = checked;
+    filter();
+  });
+}
 window.addEventListener("pageshow", filter); // a browser that goes back keeps what was in the fields
 
 // ---- heat maps ----

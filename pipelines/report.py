@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rareword.pipelines import evaluation_tables, figures, pages
 from rareword.pipelines.evaluation_tables import Figures, Part
-from rareword.pipelines.figures import SMALL, WIDE, Axis, Bars, Line, Mark, Plot, Point, Style
+from rareword.pipelines.figures import (
+    SMALL,
+    WIDE,
+    Axis,
+    Bar,
+    Bars,
+    Group,
+    Line,
+    Mark,
+    Plot,
+    Point,
+    Style,
+)
 from rareword.pipelines.pages import align, number, share
 from rareword.pipelines.systems import Details, References, System
 from rareword.schemas.vocabulary import SPECIALS, words_of
@@ -38,16 +51,20 @@ def render(
     names = [system.name for system in systems]
     maps: list[HeatMap] = []
     script, allowed = pages.script("report.js")
+    choices = choose_systems(found, names)
+    styles = {choice.name: choice.style for choice in choices}
     # The source is shown anyway.
-    shown = samples(test, systems[:-1], training, found["rare_threshold"], ids, details, maps)
+    shown = samples(
+        test, systems[:-1], training, found["rare_threshold"], ids, details, styles, maps
+    )
     return pages.render(
         "report.html",
         {"count": _count},
         found=found,
-        names=names[:-1],
-        sections=sections(found, names),
+        choices=choices,
+        sections=sections(found, styles),
         samples=shown,
-        checks=filters(shown, names[:-1]),
+        checks=FILTERS if len(names) > 2 else FILTERS[:-1],
         maps=maps,
         without_weights=[name for name in names[:-1] if not details[name].alignments],
         without_sources=[
@@ -60,6 +77,43 @@ def render(
         script=script,
         allowed=allowed,
     )
+
+
+# ---- which systems are shown ----
+
+SHOWN = figures.COLOURS
+"""So many systems are shown at first where there are more: each has a colour of its own."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A system that the reader can show or hide in figures and samples."""
+
+    name: str
+    style: Style
+    is_shown: bool
+    """Whether it is shown at first."""
+
+
+def choose_systems(found: Figures, names: Sequence[str]) -> list[Choice]:
+    """The systems in their order, the copied source last.
+
+    Up to `SHOWN` are all shown, and `copy` beside them. Of more, the best by chrF2 of each group
+    are shown, then the second best and so on; a group is one system's seeds and ensemble, as
+    `experiment` names them. What is shown has the first styles, which are the least alike.
+    """
+    first = list(names)
+    if len(names) - 1 > SHOWN:
+        seen: Counter[str] = Counter()
+        places: dict[str, tuple[int, int]] = {}  # in its group, and among all
+        for name in sorted(names[:-1], key=lambda name: -found["systems"][name]["chrf2"]["value"]):
+            group = re.sub(r" (ensemble|seed \d+)$", "", name)
+            places[name] = (seen[group], len(places))
+            seen[group] += 1
+        best = set(sorted(places, key=places.__getitem__)[:SHOWN])
+        first = [name for name in names if name in best]
+    styled = first + [name for name in names if name not in first]
+    return [Choice(name, Style(styled.index(name)), name in first) for name in names]
 
 
 # ---- tables and figures ----
@@ -81,25 +135,26 @@ class Section:
     """True if the tables are long, and the figures show the same."""
 
 
-def sections(found: Figures, names: Sequence[str]) -> list[Section]:
-    """The tables of metrics.md, those of one heading together, with their figures."""
+def sections(found: Figures, styles: Mapping[str, Style]) -> list[Section]:
+    """The tables of metrics.md, those of one heading together, with their figures. styles: of the
+    systems in their order."""
     made = []
-    parts = evaluation_tables.parts(found, names)
+    parts = evaluation_tables.parts(found, list(styles))
     for id_, grouped in itertools.groupby(parts, lambda part: part.id):
         tables = list(grouped)
         plots: list[Plot] = []
         chart, missing = None, ""
         if id_ == "ranks":
-            plots = rank_figure(found, names)
+            plots = rank_figure(found, styles)
             missing = "No figure: neither references nor outputs have a word."
         elif id_ == "confidence":
-            plots = confidence_figures(found, names)
+            plots = confidence_figures(found, styles)
             missing = (
                 "No figure: no system produced an unseen word, or all sentences of each have the "
                 "same score."
             )
         elif id_ == "classes":
-            chart = class_figure(found, names)
+            chart = class_figure(found, styles)
             missing = "No figure: the references have no unseen word."
         drawn = bool(plots or chart)
         is_folded = id_ in ("ranks", "confidence")
@@ -123,7 +178,7 @@ _SLOT = 54.0
 """Room beside an axis for what has no place on it: unseen words, no and all sentences."""
 
 
-def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
+def rank_figure(found: Figures, styles: Mapping[str, Style]) -> list[Plot]:
     """The paper's Figures 2 and 3: F1 by rank of training frequency, a line for each system;
     empty if there is no word. Each bin is drawn in the (geometric) middle of its ranks."""
     rows = found["f1_by_training_rank"]
@@ -134,7 +189,7 @@ def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
     y = Axis(0, 1, WIDE.bottom, WIDE.top)
     unseen = WIDE.right - _SLOT / 2
     lines = []
-    for place, name in enumerate(names):
+    for name, style in styles.items():
         points = []
         for row in rows:
             f1 = row["f1"][name]
@@ -147,7 +202,7 @@ def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
                 words = f"ranks {evaluation_tables.span(row['from'], row['to'])}"
             text = f"{name}, {words}: F1 {share(f1)} ({number(row['tokens'])} in the references)"
             points.append(Point(middle, y.place(f1), text))
-        lines.append(Line(name, points, Style(place)))
+        lines.append(Line(name, points, style))
     marks = [Mark(WIDE.right - _SLOT, "unseen")]
     rare = found["rare_from_rank"]
     if rare is not None:
@@ -158,7 +213,7 @@ def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
         Plot(
             "figure-ranks",
             "F1 of words by rank of training frequency",
-            f"A line for each of {', '.join(names)}, from the most frequent word of training to "
+            f"A line for each system shown, of {', '.join(styles)}: from the most frequent word to "
             f"rank {last:,} on a logarithmic axis; unseen words on the far right. The table below "
             "has the figures.",
             "rank of training frequency",
@@ -172,10 +227,10 @@ def rank_figure(found: Figures, names: Sequence[str]) -> list[Plot]:
     ]
 
 
-def confidence_figures(found: Figures, names: Sequence[str]) -> list[Plot]:
+def confidence_figures(found: Figures, styles: Mapping[str, Style]) -> list[Plot]:
     """Precision and recall of unseen words by the threshold of confidence, a line for each system
     that has scores; empty if there is nothing to draw."""
-    by_name = {name: found["systems"][name]["unseen_by_threshold"] or [] for name in names}
+    by_name = {name: found["systems"][name]["unseen_by_threshold"] or [] for name in styles}
     thresholds = [
         row["threshold"]
         for rows in by_name.values()
@@ -192,8 +247,8 @@ def confidence_figures(found: Figures, names: Sequence[str]) -> list[Plot]:
     for key in keys:
         lines = [
             line
-            for place, (name, rows) in enumerate(by_name.items())
-            if (line := _confidence_line(name, rows, key, x, y, Style(place))).points
+            for name, rows in by_name.items()
+            if (line := _confidence_line(name, rows, key, x, y, styles[name])).points
         ]
         if not lines:
             return []
@@ -201,9 +256,9 @@ def confidence_figures(found: Figures, names: Sequence[str]) -> list[Plot]:
             Plot(
                 f"figure-{key}",
                 f"{key.capitalize()} of unseen words by confidence",
-                f"A line for each of {', '.join(line.name for line in lines)}, over the score "
-                "below which outputs are replaced by their source; no output replaced on the far "
-                "left, all on the far right. The tables below have the figures.",
+                f"A line for each system shown, of {', '.join(line.name for line in lines)}: over "
+                "the score below which outputs are replaced by their source; no output replaced on "
+                "the far left, all on the far right. The tables below have the figures.",
                 "outputs with a score below this are copied",
                 key,
                 [
@@ -244,7 +299,7 @@ def _confidence_line(
     return Line(name, points, style)
 
 
-def class_figure(found: Figures, names: Sequence[str]) -> Bars | None:
+def class_figure(found: Figures, styles: Mapping[str, Style]) -> Bars | None:
     """How many of the references' unseen words of each class a system produced; classes without
     words are left out. None if none has words."""
     classes = {
@@ -256,22 +311,13 @@ def class_figure(found: Figures, names: Sequence[str]) -> Bars | None:
         return None
     groups = []
     for kind, tokens in classes.items():
-        shares = []
-        for name in names:
+        bars = []
+        for name, style in styles.items():
             part = found["systems"][name]["unseen_by_class"][kind]
             text = f"{name}, {kind}: {number(part['matched'])} of {number(tokens)} words"
-            shares.append(figures.Share(part["recall"], share(part["recall"]), text))
-        groups.append((kind, "1 word" if tokens == 1 else f"{tokens:,} words", shares))
-    return figures.bars(
-        "figure-classes",
-        "Recall of unseen words by class",
-        f"A bar for each of {', '.join(names)} in each of the classes {', '.join(classes)}: the "
-        "share of the references' words of the class that the system produced. The table below has "
-        "the figures.",
-        "recall",
-        names,
-        groups,
-    )
+            bars.append(Bar(part["recall"], share(part["recall"]), text, style))
+        groups.append(Group(kind, "1 word" if tokens == 1 else f"{tokens:,} words", bars))
+    return Bars("figure-classes", "Recall of unseen words by class", list(styles.items()), groups)
 
 
 # ---- samples ----
@@ -293,6 +339,10 @@ class Output:
     """What a system made of a sample."""
 
     name: str
+    number: int
+    """That of its style."""
+    text: int
+    """Equal for outputs that are equal."""
     right: bool
     """Whether it equals the reference, white space aside."""
     words: Sequence[Word]
@@ -309,22 +359,17 @@ class Sample:
     reference: Sequence[Word]
     outputs: Sequence[Output]
     has: Sequence[str]
-    """Which filters of `FILTERS` let it pass."""
-
-    @property
-    def wrong(self) -> list[int]:
-        """The numbers of the systems that are not right."""
-        return [place for place, output in enumerate(self.outputs) if not output.right]
+    """Which kinds of words its reference has: rare, unseen."""
 
 
 HeatMap = dict[str, Any]
 """`rows` and `columns`: output and source pieces; `weights`: in thousandths, row after row."""
 
-FILTERS = {
-    "rare": "rare words",
-    "unseen": "unseen words",
-    "differ": "systems differ",
-}
+FILTERS = (
+    ("rare", "rare words"),
+    ("unseen", "unseen words"),
+    ("differ", "systems differ"),
+)
 
 
 def choose(test: References, training: Mapping[str, int], options: "EvaluateOptions") -> list[int]:
@@ -351,6 +396,7 @@ def samples(
     rarest: int,
     ids: Sequence[int],
     details: Mapping[str, Details],
+    styles: Mapping[str, Style],
     maps: list[HeatMap],
 ) -> list[Sample]:
     """The sentences with what people look at. Appends the outputs' heat maps to `maps`."""
@@ -363,28 +409,35 @@ def samples(
         source = in_pieces(test.source_words[row], own.sources.get(id_, ()))
         reference = in_pieces(expected, own.targets.get(id_, ()))
         outputs = []
-        for system in systems:
+        texts = [system.texts[row] for system in systems]
+        for system, text in zip(systems, texts, strict=True):
             left = Counter(expected)
             words = []
             for pieces in words_of(system.pieces[row]):
                 word = "".join(pieces)
                 words.append(Word(pieces, kind_of(word, training, rarest), left[word] <= 0))
                 left[word] -= 1
-            right = bool(metrics.exact_matches([system.texts[row]], [test.targets[row]]))
+            right = bool(metrics.exact_matches([text], [test.targets[row]]))
             heat = heat_map(system.pieces[row], id_, details[system.name])
-            outputs.append(Output(system.name, right, words, len(maps) if heat else None))
+            outputs.append(
+                Output(
+                    system.name,
+                    styles[system.name].number,
+                    texts.index(text),
+                    right,
+                    words,
+                    len(maps) if heat else None,
+                )
+            )
             maps += [heat] if heat else []
         kinds = {kind_of(word, training, rarest) for word in expected}
-        has: list[str] = [kind for kind in ("rare", "unseen") if kind in kinds]
-        if len({system.texts[row] for system in systems}) > 1:
-            has.append("differ")
         found.append(
             Sample(
                 id_,
                 [Word(pieces) for pieces in source],
                 [Word(pieces, kind_of("".join(pieces), training, rarest)) for pieces in reference],
                 outputs,
-                has,
+                [kind for kind in ("rare", "unseen") if kind in kinds],
             )
         )
     return found
@@ -399,15 +452,6 @@ def heat_map(pieces: Sequence[str], id_: int, details: Details) -> HeatMap | Non
         "rows": [*pieces, END],
         "columns": [*details.sources[id_], END],
         "weights": [round(1000 * weight) for row in weights for weight in row],
-    }
-
-
-def filters(shown: Sequence[Sample], names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """The filters that can tell sentences apart, with their names and what passes them."""
-    return {
-        key: (name, sum(key in sample.has for sample in shown))
-        for key, name in FILTERS.items()
-        if key != "differ" or len(names) > 1
     }
 
 

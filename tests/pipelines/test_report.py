@@ -2,6 +2,7 @@
 its script does in a browser."""
 
 import html
+import itertools
 import json
 import math
 import re
@@ -30,6 +31,7 @@ from evaluation_inputs import (
 )
 
 from rareword.pipelines import systems
+from rareword.pipelines.figures import Style
 from rareword.schemas import tables
 
 # ---- a test set of any text ----
@@ -337,7 +339,7 @@ def test_the_page_says_how_to_get_what_it_lacks(
     assert "source pieces are not known" not in text
 
     _, page = evaluate(small, tmp_path / "without")
-    assert "No attention of model, words: <code>rareword decode --alignments</code>" in page
+    assert "No attention of any system: <code>rareword decode --alignments</code>" in page
     assert stored_maps(page) == []
     assert 'data-map="' not in page
 
@@ -398,11 +400,12 @@ def test_only_row_groups_with_samples_are_read(
 
 
 def drawings(page: str) -> dict[str, ET.Element]:
-    """The figures by id, parsed as XML."""
+    """The drawn figures by id, parsed as XML."""
     found = {}
-    for id_, text in re.findall(r'<figure id="(.*?)".*?(<svg viewBox.{0,80}role=.*?</svg>)</div>',
-                                page, re.DOTALL):  # fmt: skip
-        found[id_] = ET.fromstring(text)
+    for id_, figure in re.findall(r'<figure id="(.*?)"(.*?)</figure>', page, re.DOTALL):
+        text = re.search(r"<svg viewBox.{0,80}role=.*?</svg>(?=</div>)", figure, re.DOTALL)
+        if text:
+            found[id_] = ET.fromstring(text[0])
     return found
 
 
@@ -468,7 +471,7 @@ SYSTEMS = [NAME, UNCUT, PLAIN, "copy"]
 
 def test_figures_are_whole_and_described(made: Inputs) -> None:
     found = drawings(made.page.read_text("utf-8"))
-    assert list(found) == ["figure-ranks", "figure-classes", "figure-precision", "figure-recall"]
+    assert list(found) == ["figure-ranks", "figure-precision", "figure-recall"]
     for id_, drawing in found.items():
         assert drawing.attrib["aria-labelledby"] == f"{id_}-title {id_}-text"
         title, text = drawing[0], drawing[1]
@@ -534,23 +537,26 @@ def test_the_points_of_the_confidence_are_the_metrics(made: Inputs, key: str) ->
 
 
 def test_the_bars_of_the_classes_are_the_metrics(made: Inputs) -> None:
-    drawing, found = drawings(made.page.read_text("utf-8"))["figure-classes"], metrics(made)
-    x = scale(drawing, "x", as_share)
-    groups = [group for group in drawing.iter("g") if group.get("class") == "group"]
+    found = metrics(made)
+    chart = re.search(r'<dl class="groups">.*?</dl>', made.page.read_text("utf-8"), re.DOTALL)
+    assert chart
+    groups = ET.fromstring(chart[0])
     classes = {
         kind: counts["tokens"]
         for kind, counts in found["reference_unseen_by_class"].items()
         if counts["tokens"]
     }
     assert [group[0].text for group in groups] == list(classes)
-    for group, (kind, tokens) in zip(groups, classes.items(), strict=True):
-        assert group[1].text == (f"{tokens} words" if tokens > 1 else "1 word")
-        bars = list(group.iter("rect"))
+    for (head, bars), (kind, tokens) in zip(groups, classes.items(), strict=True):
+        assert head[0].text == (f"{tokens} words" if tokens > 1 else "1 word")
         assert len(bars) == len(SYSTEMS)
         for name, bar in zip(SYSTEMS, bars, strict=True):
-            recall = found["systems"][name]["unseen_by_class"][kind]["recall"]
-            end = float(bar.attrib["x"]) + float(bar.attrib["width"])
-            assert x.value(end) == pytest.approx(recall, abs=0.001)
+            counts = found["systems"][name]["unseen_by_class"][kind]
+            length = float(bar.attrib["style"].removeprefix("--length: "))
+            assert length == pytest.approx(counts["recall"], abs=0.0001)
+            assert bar[1].text == f"{100 * counts['recall']:.1f} %"
+            text = f"{name}, {kind}: {counts['matched']} of {tokens} words"
+            assert bar.attrib["title"] == text
 
 
 def test_no_two_lines_look_alike_without_colour(made: Inputs) -> None:
@@ -562,6 +568,13 @@ def test_no_two_lines_look_alike_without_colour(made: Inputs) -> None:
         assert path is not None
         looks.append((polyline.attrib["stroke-dasharray"], path.attrib["d"]))
     assert len({dash for dash, _ in looks}) == len({marker for _, marker in looks}) == 4
+
+
+def test_no_two_of_many_styles_are_alike_in_two_ways() -> None:
+    styles = [Style(number) for number in range(30)]
+    looks = [(style.colour, style.dash, style.marker) for style in styles]
+    for one, other in itertools.combinations(looks, 2):
+        assert sum(a == b for a, b in zip(one, other, strict=True)) < 2
 
 
 def test_a_figure_without_data_is_a_sentence(tmp_path: Path, small: list[str]) -> None:
@@ -595,6 +608,112 @@ def test_training_without_target_words_has_only_unseen_ones(
         "words": 1,
         "copy": 1,
     }
+
+
+# ---- many systems ----
+
+RIGHT = {
+    "bpe seed 1": 10,
+    "bpe seed 2": 12,
+    "bpe ensemble": 14,
+    "words seed 1": 3,
+    "words seed 2": 2,
+    "words ensemble": 4,
+    "other": 1,
+    "plain seed": 0,
+}
+"""How many sentences, the first ones, each of many systems has right."""
+MANY = [*RIGHT, "copy"]
+# One of each group; then the second of each, before the third of the best group.
+SHOWN = ["bpe seed 2", "bpe ensemble", "words seed 1", "words ensemble", "other", "plain seed"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    root = tmp_path_factory.mktemp("many")
+    pairs = [
+        (id_, f"thing{id_} it is", f"le thing{id_} est {'rare' * id_}") for id_ in range(1, 17)
+    ]
+    many = Inputs(pairs)
+    options = []
+    for name, right in RIGHT.items():
+        many.outputs[name] = {
+            id_: target.split(" ") if id_ <= right else ["le", f"thing{id_ - id_ % 2}"]
+            for id_, _, target in pairs
+        }
+        directory = write_translations(
+            root / name.replace(" ", "-"),
+            [(id_, " ".join(words), words) for id_, words in many.outputs[name].items()],
+            scores={id_: -id_ / 16 for id_, _, _ in pairs},
+        )
+        options.append(f"--baseline={name}={directory}")
+    many.outputs["other"][16] = ["mistake"]
+    first = options[0].removeprefix("--baseline=bpe seed 1=")
+    many.arguments = ["--name=bpe seed 1", f"--translations={first}", *options[1:]]
+    many.arguments += [
+        f"--references={write_references(root / 'references', pairs, pairs)}",
+        f"--words={write_words(root / 'words', {'le': 900, 'est': 3})}",
+        "--rare-threshold=5",
+    ]
+    evaluate([*many.arguments, "--samples=1000", "--quiet"], root / "report")
+    many.page = root / "report" / "index.html"
+    return many
+
+
+def choices(page: str) -> dict[str, tuple[int, bool]]:
+    """The systems that can be chosen: their numbers, and whether they are chosen at first."""
+    found = re.findall(
+        r'id="show-(\d+)" value="(\d+)"( checked)?>.*?<bdi>(.*?)</bdi>', page, re.DOTALL
+    )
+    assert all(number == value for number, value, _, _ in found)
+    return {html.unescape(name): (int(number), bool(on)) for number, _, on, name in found}
+
+
+def test_of_many_systems_the_best_of_each_are_shown_with_a_colour_each(many: Inputs) -> None:
+    page = many.page.read_text("utf-8")
+    found = choices(page)
+    assert list(found) == MANY
+    assert [name for name, (_, on) in found.items() if on] == SHOWN
+    assert [found[name][0] for name in SHOWN] == list(range(6))
+    assert sorted(number for number, _ in found.values()) == list(range(9))
+    assert "Figures and samples show 6 of 9 systems at first" in page
+
+
+def test_of_few_systems_all_are_shown(made: Inputs, many: Inputs, tmp_path: Path) -> None:
+    page = made.page.read_text("utf-8")
+    assert choices(page) == {name: (place, True) for place, name in enumerate(SYSTEMS)}
+    assert "at first:" not in page
+    dropped = [f"--baseline={name}=" for name in ("other", "plain seed")]
+    six = [a for a in many.arguments if not a.startswith(tuple(dropped))]
+    _, page = evaluate([*six, "--quiet"], tmp_path / "six")
+    assert len(choices(page)) == 7
+    assert all(on for _, on in choices(page).values())
+    assert "at first:" not in page
+
+
+def test_the_tables_have_all_of_many_systems(many: Inputs) -> None:
+    found = Outline(many.page.read_text("utf-8")).tables
+    assert [row[0] for row in found[0][1:]] == MANY
+    heads = [table[0] for table in found]
+    assert sum(head[-len(MANY) :] == MANY for head in heads) == 3  # ranks, bands, classes
+
+
+def test_what_belongs_to_a_system_has_its_number(many: Inputs) -> None:
+    page = many.page.read_text("utf-8")
+    numbers = {name: number for name, (number, _) in choices(page).items()}
+    lines = re.findall(
+        r'<g class="line colour-(\d)" data-system="(\d+)">.*?<title>(.*?), ', page, re.DOTALL
+    )
+    legends = re.findall(
+        r'<li class="colour-(\d)" data-system="(\d+)">.*?<bdi>(.*?)</bdi>', page, re.DOTALL
+    )
+    bars = re.findall(r'<div class="bar colour-(\d)" data-system="(\d+)".*?title="(.*?), ', page)
+    assert {name for _, _, name in lines} == {name for _, _, name in bars} == set(MANY)
+    for colour, number, name in (*lines, *legends, *bars):
+        assert (int(number), int(colour)) == (numbers[name], numbers[name] % 6)
+    outputs = re.findall(r'<div class="line" data-system="(\d+)".*?<bdi>(.*?)</bdi>', page)
+    assert len(outputs) == len(RIGHT) * len(many.pairs)
+    assert all(int(number) == numbers[name] for number, name in outputs)
 
 
 # ---- in a browser ----
@@ -851,16 +970,181 @@ def test_all_is_there_without_script(made: Inputs, open_page: Callable[..., Any]
     assert page.get_by_text("allow this page its script").is_visible()
     assert page.locator("figure").count() == 4
     assert page.locator(".systems table").is_visible()
-    page.locator("summary").first.click()
+    page.locator("summary", has_text="As a table").first.click()
     assert page.locator(".ranks table").is_visible()
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_nothing_sticks_out_of_the_page(
-    made: Inputs, open_page: Callable[..., Any], width: int
+def seen(page: Any) -> dict[str, list[str]]:
+    """The systems that one sees in each figure, where legend and drawing agree, and in samples,
+    which are all alike."""
+    found = page.evaluate(
+        """() => {
+          const visible = (within, selector) =>
+            [...within.querySelectorAll(selector)].filter((one) => one.getClientRects().length > 0);
+          const found = {};
+          for (const figure of document.querySelectorAll("figure")) {
+            found[figure.id] = visible(figure, ".legend li").map((item) => item.innerText.trim());
+            found[`${figure.id}-drawn`] =
+              visible(figure, "g.line, .group:first-child .bar")
+                .map((one) => (one.title || one.querySelector("title").textContent).split(", ")[0]);
+          }
+          document.querySelectorAll(".sample").forEach((sample, place) => {
+            found[`sample-${place}`] = visible(sample, "bdi").map((name) => name.innerText);
+          });
+          return found;
+        }"""
+    )
+    samples = [names for key, names in found.items() if key.startswith("sample-")]
+    assert all(names == samples[0] for names in samples)
+    for figure in ("ranks", "classes", "precision", "recall"):
+        assert found[f"figure-{figure}"] == found[f"figure-{figure}-drawn"]
+    return {
+        "ranks": found["figure-ranks"],
+        "classes": found["figure-classes"],
+        "precision": found["figure-precision"],
+        "recall": found["figure-recall"],
+        "samples": samples[0],
+    }
+
+
+def everywhere(names: Sequence[str]) -> dict[str, list[str]]:
+    """What `seen` gives if these are shown; `copy` has no confidence, and the source is shown."""
+    scored = [name for name in names if name != "copy"]
+    return {
+        "ranks": list(names),
+        "classes": list(names),
+        "precision": scored,
+        "recall": scored,
+        "samples": scored,
+    }
+
+
+def test_some_of_many_systems_are_shown_and_the_page_says_so(
+    many: Inputs, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(made.page, viewport={"width": width, "height": 800})
+    page = open_page(many.page)
+    assert seen(page) == everywhere(SHOWN)
+    assert page.get_by_text("show 6 of 9 systems at first").is_visible()
+    assert page.locator("#choice summary").inner_text().endswith(": 6 of 9")
+    assert page.locator(".systems tbody tr:visible").count() == len(MANY)
+    colours = page.locator("#figure-ranks .legend li:visible").evaluate_all(
+        "items => items.map((item) => getComputedStyle(item).color)"
+    )
+    assert len(set(colours)) == len(SHOWN)
+
+
+def test_few_systems_are_all_shown(made: Inputs, open_page: Callable[..., Any]) -> None:
+    page = open_page(made.page)
+    assert seen(page) == everywhere(SYSTEMS)
+    assert page.locator("#not-shown").count() == 0
+    assert page.locator("#choice summary").inner_text().endswith(": 4 of 4")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_systems_are_chosen_by_the_keyboard_in_figures_and_samples(
+    many: Inputs, open_page: Callable[..., Any], script: bool
+) -> None:
+    page = open_page(many.page, java_script_enabled=script)
+
+    def colour() -> str:
+        item = page.locator("#figure-ranks .legend li", has_text="bpe ensemble")
+        return item.evaluate("item => getComputedStyle(item).color")
+
+    before, height = colour(), page.locator("#figure-classes").bounding_box()["height"]
+    page.locator("#choice summary").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#choice input:visible").count() == len(MANY)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # the first one, shown by it
+    assert seen(page) == everywhere(["bpe seed 1", *SHOWN])
+    assert page.locator("#figure-classes").bounding_box()["height"] > height
+    assert colour() == before
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # the second one, hidden by it
+    left = ["bpe seed 1", *SHOWN[1:]]
+    assert seen(page) == everywhere(left)
+    page.get_by_label("copy", exact=True).check()
+    assert seen(page) == everywhere([*left, "copy"])
+    assert colour() == before
+    page.get_by_role("button", name="As at first").click()
+    assert seen(page) == everywhere(SHOWN)
+    assert page.get_by_role("button", name="All", exact=True).count() == script
+    assert page.locator(".systems tbody tr:visible").count() == len(MANY)
+
+
+def test_all_or_none_of_the_systems_are_chosen_at_once(
+    many: Inputs, open_page: Callable[..., Any]
+) -> None:
+    page = open_page(many.page)
+    page.locator("#choice summary").click()
+    page.get_by_role("button", name="All", exact=True).click()
+    assert seen(page) == everywhere(MANY)
+    assert page.locator("#choice summary").inner_text().endswith(": 9 of 9")
+    page.get_by_role("button", name="None", exact=True).click()
+    assert seen(page) == everywhere([])
+    assert page.locator(".sample dt:visible").count() == 2 * len(many.pairs)
+
+
+def test_the_choice_stays_in_reach(many: Inputs, open_page: Callable[..., Any]) -> None:
+    page = open_page(many.page, viewport={"width": 400, "height": 600})
+    page.locator(".sample").last.scroll_into_view_if_needed()
+    page.locator("#choice summary").click()
+    assert page.evaluate("scrollY") > 1000
+    box = page.get_by_label("copy", exact=True)
+    box.check()
+    place = box.bounding_box()
+    assert 0 < place["y"] < 600 - place["height"]
+
+
+def test_filters_go_by_the_systems_that_are_shown(
+    many: Inputs, open_page: Callable[..., Any]
+) -> None:
+    page = open_page(many.page)
+    page.locator("#choice summary").click()
+    page.get_by_role("button", name="None", exact=True).click()
+    for name in ("bpe ensemble", "words ensemble"):
+        page.get_by_label(name, exact=True).check()
+    page.locator("#choice summary").click()
+    ids = [id_ for id_, _, _ in many.pairs]
+
+    page.locator("input[value=differ]").check()
+    assert shown(page) == [id_ for id_ in ids if 4 < id_ <= 14]
+    label = page.locator("label", has=page.locator("input[value=differ]"))
+    assert label.inner_text().split()[-1] == "10"
+    page.locator("input[value=differ]").uncheck()
+
+    choice = page.get_by_label("Right or wrong")
+    choice.select_option(label="any system is wrong")
+    assert shown(page) == [id_ for id_ in ids if id_ > 4]
+    assert choice.locator("option:enabled").all_text_contents() == [
+        "right or wrong",
+        "any system is wrong",
+        "bpe ensemble is wrong",
+        "words ensemble is wrong",
+    ]
+    choice.select_option(label="words ensemble is wrong")
+    search = page.get_by_label("Search source, reference and outputs")
+    search.fill("le thing6")
+    assert shown(page) == [6, 7]  # that of 7 is its mistake
+    page.locator("#choice summary").click()
+    page.get_by_label("words ensemble", exact=True).uncheck()
+    page.locator("#choice summary").click()
+    assert choice.input_value() == ""
+    assert shown(page) == [6]
+    search.fill("")
+    assert shown(page) == ids
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("systems", ["few", "many"])
+def test_nothing_sticks_out_of_the_page(
+    made: Inputs, many: Inputs, open_page: Callable[..., Any], width: int, systems: str
+) -> None:
+    page = open_page(
+        (made if systems == "few" else many).page, viewport={"width": width, "height": 800}
+    )
     open_maps(page)
+    page.locator("#choice summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
