@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from rareword.schemas.errors import RarewordError
 from rareword.schemas.vocabulary import EOS, PAD, UNK
+from rareword.trainer import memory
 from rareword.trainer.model import Rows
 from rareword.trainer.search_options import SearchOptions, length_limits, normalised
 
@@ -144,7 +145,11 @@ def translate(
     for batch in plan_batches(lengths, options.batch_tokens, most):
         chosen = [filled[i] for i in batch]
         sentences = [_Sentence(sources[i], keys[i], own[i]) for i in chosen]
-        found = _search_in_memory(network, sentences, shared_C, options, device)
+        found = _in_memory(
+            lambda part: _search(network, part, shared_C, options, device),
+            sentences,
+            f"{device} with a beam of {options.width}; lower the beam,",
+        )
         for index, hypotheses in zip(chosen, found, strict=True):
             results[index] = hypotheses
     return results
@@ -156,29 +161,38 @@ class _Sentence(NamedTuple):
     own: Ids
 
 
-def _search_in_memory(
-    network: Steps,
-    sentences: Sequence[_Sentence],
-    shared_C: Tensor | None,
-    options: SearchOptions,
-    device: torch.device | str,
-) -> list[list[Hypothesis]]:
-    """Searches a batch; one that does not fit the device's memory is searched in halves."""
+class _Given(NamedTuple):
+    """A sentence with an output."""
+
+    source: Ids
+    target: Sequence[int]
+
+
+_Item = TypeVar("_Item", _Sentence, _Given)
+_Found = TypeVar("_Found")
+
+
+def _in_memory(
+    work: Callable[[Sequence[_Item]], list[_Found]], batch: Sequence[_Item], where: str
+) -> list[_Found]:
+    """What the work finds for each item; a batch that does not fit the memory is done in halves.
+
+    where: the memory, and what to do if a single item does not fit it. Raises RarewordError then.
+    """
     try:
-        return _search(network, sentences, shared_C, options, device)
-    except torch.OutOfMemoryError as error:
-        if len(sentences) == 1:
+        return work(batch)
+    except Exception as error:
+        if not memory.ran_out(error):
+            raise
+        if len(batch) == 1:
             raise RarewordError(
-                f"a sentence of {len(sentences[0].source):,} pieces does not fit the memory of "
-                f"{device} with a beam of {options.width}; lower the beam, choose a device with "
-                "more memory, or leave such long sentences out of the data"
+                f"a sentence of {len(batch[0].source):,} pieces does not fit the memory of {where} "
+                "choose a device with more memory, or leave such long sentences out of the data"
             ) from error
     # Outside the handler, where nothing holds the failed batch's tensors any more.
-    half = len(sentences) // 2
+    half = len(batch) // 2
     return [
-        hypotheses
-        for part in (sentences[:half], sentences[half:])
-        for hypotheses in _search_in_memory(network, part, shared_C, options, device)
+        found for part in (batch[:half], batch[half:]) for found in _in_memory(work, part, where)
     ]
 
 
@@ -578,6 +592,7 @@ def force(
     """The targets (ids without end-of-sentence) with the scores that search would give them.
 
     A blank source gives 0 for a blank target and -inf for any other.
+    Raises RarewordError if a single sentence does not fit the device's memory.
     """
     found = [
         Hypothesis(list(map(int, target)), -math.inf if len(target) else 0.0, None)
@@ -588,31 +603,25 @@ def force(
     most = BATCH_ROWS[torch.device(device).type]
     for batch in plan_batches(lengths, options.batch_tokens, most):
         chosen = [filled[i] for i in batch]
-        totals, alignments = _force(
-            network,
-            [sources[i] for i in chosen],
-            [targets[i] for i in chosen],
-            options.alignments,
-            device,
+        scored = _in_memory(
+            lambda part: _force(network, part, options.alignments, device),
+            [_Given(sources[i], targets[i]) for i in chosen],
+            f"{device};",
         )
-        for place, index in enumerate(chosen):
-            score = normalised(totals[place], len(targets[index]) + 1, options)
-            found[index] = Hypothesis(found[index].ids, score, alignments[place])
+        for index, (total, alignment) in zip(chosen, scored, strict=True):
+            score = normalised(total, len(targets[index]) + 1, options)
+            found[index] = Hypothesis(found[index].ids, score, alignment)
     return found
 
 
 @torch.inference_mode()
 def _force(
-    network: Steps,
-    sources: list[Ids],
-    targets: list[Sequence[int]],
-    alignments: bool,
-    device: torch.device | str,
-) -> tuple[list[float], list[Weights | None]]:
-    """The summed log-probabilities of one batch of targets, end-of-sentence included."""
-    attended, state = network.read(*_padded(sources, device))
-    targets_BT, mask_BT = _padded([np.asarray(target) for target in targets], device)
-    totals_B = torch.zeros(len(targets), device=device)
+    network: Steps, batch: Sequence[_Given], alignments: bool, device: torch.device | str
+) -> list[tuple[float, Weights | None]]:
+    """The summed log-probability of each target of one batch, end-of-sentence included."""
+    attended, state = network.read(*_padded([one.source for one in batch], device))
+    targets_BT, mask_BT = _padded([np.asarray(one.target) for one in batch], device)
+    totals_B = torch.zeros(len(batch), device=device)
     previous_B: Tensor | None = None
     rows, weights = ROWS[totals_B.device.type], []
     for next_B, real_B in zip(targets_BT.T, mask_BT.T, strict=True):
@@ -625,9 +634,10 @@ def _force(
         previous_B = next_B
         if alignments:
             weights.append(weights_BS.float().cpu().numpy())
-    return totals_B.tolist(), [
+    weights_of = [
         np.stack([step[row, : len(source) + 1] for step in weights[: len(target) + 1]])
         if alignments
         else None
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+        for row, (source, target) in enumerate(batch)
     ]
+    return list(zip(totals_B.tolist(), weights_of, strict=True))

@@ -15,7 +15,7 @@ from rareword.schemas import tables
 from rareword.schemas import vocabulary as vocabularies
 from rareword.schemas.manifest import Plan
 from rareword.schemas.tables import SEGMENTED, ShardRecord
-from rareword.schemas.vocabulary import SPECIALS, Vocabularies, Vocabulary
+from rareword.schemas.vocabulary import EOS, SPECIALS, Vocabularies, Vocabulary
 from rareword.trainer import checkpoints
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.model import EncoderDecoder
@@ -64,15 +64,18 @@ def write_segmented(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"), vocabulary())
+
+
+def write_model(directory: Path, found: Vocabularies) -> Path:
     """A finished `train` directory with an untrained model of sharp opinions."""
     torch.manual_seed(7)
-    directory = tmp_path_factory.mktemp("model")
     config = ModelConfig(PIECES, PIECES, 8, 12, 6, "none")
     network = EncoderDecoder(config)
     with torch.no_grad():
         network.output.weight.mul_(4)
         network.output.bias.normal_()
-    found = vocabulary()
+        network.output.bias[EOS] += 2.5
     checkpoints.save(
         str(directory),
         network,
@@ -155,6 +158,8 @@ def test_the_job_writes_what_search_finds(tmp_path: Path, model: Path) -> None:
             for h, (_, source) in zip(best, rows, strict=True)
         ),
     }
+    assert manifest.figures["empty_outputs"] > 1, "some besides the blank source"
+    assert manifest.figures["at_limit_outputs"] > 0
     assert manifest.rules == {
         "text": TEXT,
         "segmenter": {"kind": "bpe-joint"},
@@ -294,6 +299,22 @@ def test_another_vocabulary_is_refused_before_work(
     error = refused(capsys, tmp_path / "out", f"--segmented={segmented}", f"--model={model}")
     assert f"{segmented} has vocabulary {other.hash[:12]}" in error
     assert f"{model} was trained with vocabulary {vocabulary().hash[:12]}" in error
+
+
+def test_a_model_that_numbers_its_pieces_otherwise_is_refused_in_an_ensemble(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the same size, so that its ids would be taken for the others' without a sign."""
+    one = vocabulary().target
+    pieces = [*one.pieces[:3], one.pieces[4], one.pieces[3], *one.pieces[5:]]
+    swapped = Vocabulary(pieces, one.final, one.source_counts, one.target_counts)
+    other = write_model(tmp_path / "other", Vocabularies(swapped, swapped))
+    segmented = write_segmented(tmp_path / "segmented", [random_rows(3)])
+    for models in ([model, other], [other, model]):
+        arguments = [f"--segmented={segmented}", "--model", *map(str, models)]
+        error = refused(capsys, tmp_path / "out", *arguments)
+        assert f"{segmented} has vocabulary {vocabulary().hash[:12]}" in error
+        assert f"{other} was trained with vocabulary" in error
 
 
 def test_a_missing_checkpoint_and_too_many_hypotheses_are_refused(

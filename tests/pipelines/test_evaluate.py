@@ -294,6 +294,28 @@ def test_length_empty_outputs_repeats_and_the_limit(tmp_path: Path, inputs: list
     assert found["reference_outputs"]["repeats"]["1"] == {"count": 0, "of": 17, "share": 0}
 
 
+def test_outputs_that_trail_off_in_full_stops_are_reported(
+    tmp_path: Path, inputs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless = [
+        (id_, text.replace("Hund.", "......"), pieces if id_ != 10 else ["der", "Hund", "......"])
+        for id_, text, pieces in MODEL_ROWS
+    ]
+    directory = write_translations(tmp_path / "endless", endless)
+    found, _ = evaluate([*inputs, f"--baseline=endless={directory}"], tmp_path / "report")
+    assert found["systems"]["endless"]["outputs"]["loops"] == {
+        "count": 1,
+        "of": 15,
+        "share": 1 / 15,
+    }
+    warning = (
+        "6.7 % of the words have characters four times in a row in outputs of endless, 0.0 % in "
+        "references: the system loops."
+    )
+    assert warning in found["warnings"]
+    assert warning in capsys.readouterr().err
+
+
 def test_tokenised_outputs_and_references_are_reported(tmp_path: Path, inputs: list[str]) -> None:
     spaced = [(id_, text.replace(".", " ."), pieces) for id_, text, pieces in MODEL_ROWS]
     directory = write_translations(tmp_path / "spaced", spaced)

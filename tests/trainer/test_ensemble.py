@@ -27,12 +27,14 @@ def one_thread() -> None:
 
 
 def random_model(pieces: int, seed: int) -> EncoderDecoder:
-    """A small untrained model whose distributions are far from uniform."""
+    """A small untrained model whose distributions are far from uniform, and which ends some
+    outputs before their limit."""
     torch.manual_seed(seed)
     model = EncoderDecoder(ModelConfig(pieces, pieces, 8, 12, 6))
     with torch.no_grad():
         model.output.weight.mul_(4)
         model.output.bias.normal_()
+        model.output.bias[EOS] += 4
         model.low_rank.weight.mul_(4)
     return model.eval()
 
@@ -61,6 +63,7 @@ def other_form(pieces: int, seed: int) -> EncoderDecoder:
     model = EncoderDecoder(config)
     with torch.no_grad():
         model.output.bias.normal_(std=2.0)
+        model.output.bias[EOS] += 2
         model.low_rank.weight.mul_(4)
     return model.eval()
 

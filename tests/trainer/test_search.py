@@ -29,7 +29,8 @@ def one_thread() -> None:
 
 
 def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0, **form: Any) -> EncoderDecoder:
-    """A small untrained model whose distributions are far from uniform."""
+    """A small untrained model whose distributions are far from uniform, and which ends some
+    outputs early and some not before their limit."""
     torch.manual_seed(seed)
     model = EncoderDecoder(
         ModelConfig(
@@ -45,6 +46,7 @@ def random_model(pieces: int, seed: int = 1, sharpness: float = 4.0, **form: Any
     with torch.no_grad():
         model.output.weight.mul_(sharpness)
         model.output.bias.normal_()
+        model.output.bias[EOS] += sharpness
         model.low_rank.weight.mul_(sharpness)
     return model.eval()
 
@@ -75,6 +77,7 @@ class ScriptedModel:
         self.table, self.pieces = table, pieces
         self.prefixes: list[tuple[int, ...]] = [()]
         self.rows: list[int] = []
+        self.sentences: list[int] = []
 
     def network(self) -> "ScriptedModel":
         return self
@@ -98,6 +101,7 @@ class ScriptedModel:
         mask_RS = mask_BS if rows is None else mask_BS[rows.sentence_R]
         assert len(mask_RS) == len(numbers_R)
         self.rows.append(len(numbers_R))
+        self.sentences.append(len(mask_BS))
         log_probs_RV = torch.full((len(numbers_R), self.pieces), -math.inf)
         numbers = []
         for row, number in enumerate(numbers_R.tolist()):
@@ -196,13 +200,14 @@ def test_a_beam_as_large_as_the_space_finds_what_brute_force_finds(rules: dict[s
         assert [h.score for h in found] == pytest.approx([s for s, _ in expected], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "form", [{}, {"gru": "groundhog", "encoder_layers": 2, "decoder_layers": 2}], ids=str
-)
+FORMS: list[dict[str, Any]] = [{}, {"gru": "groundhog", "encoder_layers": 2, "decoder_layers": 2}]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_sentence_gives_the_same_output_in_every_batch(beam: int, form: dict[str, Any]) -> None:
     """Alone, in batches of a few and with 79 others: its translations and its forced score."""
-    model, sources = random_model(40, seed=5, **form), random_sources(80, 40)
+    model, sources = random_model(40, seed=6, **form), random_sources(80, 40)
     choices = [SearchOptions(beam=beam, batch_tokens=tokens) for tokens in (1, 37, 100_000)]
     results = [translate(model.network(), sources, options, CPU) for options in choices]
     targets = random_sources(80, 40, seed=4)
@@ -211,6 +216,8 @@ def test_a_sentence_gives_the_same_output_in_every_batch(beam: int, form: dict[s
         for other in others:
             assert [h.ids for h in other] == [h.ids for h in one]
             assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-5)
+    early = sum(len(h[0].ids) < 3 * len(x) for h, x in zip(results[0], sources, strict=True))
+    assert 10 < early < 75, "some should end early, and some late"
     assert found[1] == pytest.approx(found[0], abs=1e-5)
     assert found[2] == pytest.approx(found[0], abs=1e-5)
 
@@ -238,19 +245,32 @@ def test_blank_in_is_blank_out_without_entering_the_model() -> None:
 
 def test_the_number_of_hypotheses_asked_for_does_not_change_the_best() -> None:
     model, sources = random_model(40, seed=2), random_sources(40, 40)
-    by_number = [
-        translate(model.network(), sources, SearchOptions(beam=6, n_best=n), CPU) for n in (1, 3, 6)
-    ]
+    options = [SearchOptions(beam=6, n_best=n) for n in (1, 3, 6)]
+    by_number = [translate(model.network(), sources, chosen, CPU) for chosen in options]
     for one, three, six in zip(*by_number, strict=True):
         assert (len(one), len(three), len(six)) == (1, 3, 6)
         assert one[0].ids == three[0].ids == six[0].ids
         assert [h.ids for h in three] == [h.ids for h in six[:3]]
         assert [h.score for h in six] == sorted((h.score for h in six), reverse=True)
         assert len({tuple(h.ids) for h in six}) == 6
+    longer = sum(
+        len(six[0].ids) > min(len(h.ids) for h in six) for *_, six in zip(*by_number, strict=True)
+    )
+    assert longer > 5, "the best should not always be the first that ends"
 
 
-def test_the_forced_score_of_an_output_is_its_reported_score() -> None:
-    model, sources = random_model(40, seed=4), random_sources(30, 40)
+def test_of_fewer_outputs_than_asked_for_there_are_no_more() -> None:
+    table = {(): {EOS: -1.0, 3: -2.0}, (3,): {EOS: -0.5}}
+    options = SearchOptions(beam=4, n_best=4)
+    found = translate(ScriptedModel(table, 5), [np.array([3])] * 2, options, CPU)
+    for best in found:
+        assert [h.ids for h in best] == [[], [3]]
+        assert [h.score for h in best] == pytest.approx([-1.0, -2.5 / 2])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_the_forced_score_of_an_output_is_its_reported_score(form: dict[str, Any]) -> None:
+    model, sources = random_model(40, seed=6, **form), random_sources(30, 40)
     options = SearchOptions(beam=3, length_penalty=0.7)
     best = [hypotheses[0] for hypotheses in translate(model.network(), sources, options, CPU)]
     forced = scores(model, sources, [h.ids for h in best], options)
@@ -315,6 +335,15 @@ def test_finished_sentences_and_hypotheses_leave_the_batch() -> None:
     )
     translate(model.network(), [np.array([3])] * 2, SearchOptions(beam=2), CPU)
     assert model.rows == [2, 4, 2]
+
+
+def test_what_ended_is_no_longer_looked_at_when_half_has_ended() -> None:
+    endless = {(3,) * n: {3: -0.1, EOS: -5.0} for n in range(30)}
+    model = ScriptedModel(endless, 4)
+    sources = [np.array([3] * length) for length in (1, 9, 1, 1)]
+    found = translate(model, sources, SearchOptions(beam=1), CPU)
+    assert [len(best[0].ids) for best in found] == [5, 29, 5, 5]
+    assert model.sentences == [4] * 6 + [1] * 24
 
 
 def test_equal_scores_go_to_the_lowest_id() -> None:
@@ -414,30 +443,53 @@ def test_batches_hold_their_tokens_longest_first_and_each_sentence_once() -> Non
     assert search.plan_batches([], 10) == []
 
 
-def test_a_batch_that_does_not_fit_the_memory_is_searched_in_halves(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: not enough memory"),
+        MemoryError(),
+    ],
+    ids=type,
+)
+def test_a_batch_that_does_not_fit_the_memory_is_done_in_halves(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     model, sources = random_model(20), random_sources(9, 20)
-    expected = translate(model.network(), sources, SearchOptions(), CPU)
-    encode = Network.encode
+    targets, encode, most = random_sources(9, 20, seed=4), Network.encode, 9
+    options = SearchOptions(alignments=True)
 
-    def small_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
-        if len(source_BS) > 2:
-            raise torch.OutOfMemoryError("does not fit")
+    def encode_few(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
+        if len(source_BS) > most:
+            raise error
         return encode(network, source_BS, mask_BS)
 
-    monkeypatch.setattr(Network, "encode", small_encode)
-    found = translate(model.network(), sources, SearchOptions(), CPU)
-    assert [h[0].ids for h in found] == [h[0].ids for h in expected]
+    def found() -> list[Any]:
+        best = [h[0] for h in translate(model.network(), sources, options, CPU)]
+        return [*best, *force(model.network(), sources, targets, options, CPU)]
 
-    def no_encode(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
-        raise torch.OutOfMemoryError("does not fit")
+    monkeypatch.setattr(Network, "encode", encode_few)
+    expected, most = found(), 2
+    for one, other in zip(found(), expected, strict=True):
+        assert one.ids == other.ids
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.alignment == pytest.approx(other.alignment, abs=1e-5)
 
-    monkeypatch.setattr(Network, "encode", no_encode)
-    with pytest.raises(
-        RarewordError, match=r"a sentence of \d+ pieces does not fit the memory of cpu"
-    ):
-        translate(model.network(), sources, SearchOptions(), CPU)
+    most = 0
+    said = r"a sentence of \d+ pieces does not fit the memory of cpu"
+    with pytest.raises(RarewordError, match=f"{said} with a beam of 5; lower the beam, choose"):
+        translate(model.network(), sources, options, CPU)
+    with pytest.raises(RarewordError, match=f"{said}; choose a device"):
+        force(model.network(), sources, targets, options, CPU)
+
+
+def test_an_error_that_is_not_of_memory_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(network: Network, source_BS: Tensor, mask_BS: Tensor) -> Memory:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(Network, "encode", broken)
+    with pytest.raises(RuntimeError, match="unspecified launch failure"):
+        translate(random_model(20).network(), random_sources(4, 20), SearchOptions(), CPU)
 
 
 # ---- candidate lists ----

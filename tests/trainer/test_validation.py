@@ -1,11 +1,13 @@
 """Development figures against plain computations."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import sacrebleu
 import torch
 
-from rareword.schemas.vocabulary import EOS, Vocabularies, Vocabulary
+from rareword.schemas.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from rareword.trainer import validation
 from rareword.trainer.config import ModelConfig, TrainConfig
 from rareword.trainer.data import Pairs, Sentences
@@ -26,8 +28,15 @@ def sentences(generator: np.random.Generator, count: int) -> Sentences:
 
 @pytest.fixture
 def model() -> EncoderDecoder:
+    """Ends some outputs early, and some not before their limit."""
     torch.manual_seed(1)
-    return EncoderDecoder(ModelConfig(9, 9, 6, 8, 4, dropout=0.2)).eval()
+    model = EncoderDecoder(ModelConfig(9, 9, 6, 8, 4, dropout=0.2))
+    with torch.no_grad():
+        model.output.weight.mul_(4)
+        model.low_rank.weight.mul_(4)
+        model.output.bias[EOS] += 3
+        model.output.bias[UNK] += 2
+    return model.eval()
 
 
 @pytest.fixture
@@ -56,11 +65,12 @@ def test_loss_is_the_mean_over_tokens(
     assert found == pytest.approx(total / tokens, rel=1e-5)
 
 
-def searched(model: EncoderDecoder, pairs: Pairs, count: int, beam: int) -> list[str]:
+def searched(model: EncoderDecoder, pairs: Pairs, count: int, beam: int, **rules: Any) -> list[str]:
+    """By the defaults of `decode`, which a comparison with its BLEU needs, and these rules."""
     found = translate(
         model.network(),
         [pairs.source[i] for i in range(count)],
-        SearchOptions(beam=beam),
+        SearchOptions(beam=beam, **rules),
         ALONE.device,
     )
     return [" ".join(PIECES[i] for i in best[0].ids) for best in found]
@@ -80,6 +90,8 @@ def test_bleu_and_samples_are_of_the_searched_words(
     """Samples may be more than the pairs for BLEU; the search is the same."""
     config = TrainConfig(bleu_pairs=15, bleu_beam=2, samples=samples)
     texts = searched(model, pairs, 18, beam=2)
+    for rules in ({"length_penalty": 0.0}, {"forbid_unk": True}, {"max_length_ratio": 2.0}):
+        assert texts[:15] != searched(model, pairs, 15, beam=2, **rules), "it would not be noticed"
     references = [text(pairs.target[n]) for n in range(18)]
     expected = sacrebleu.corpus_bleu(texts[:15], [references[:15]], tokenize="none", force=True)
     both = Vocabularies(VOCABULARY, VOCABULARY)

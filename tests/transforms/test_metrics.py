@@ -46,6 +46,17 @@ def test_bleu_is_the_geometric_mean_of_clipped_precisions() -> None:
     assert f"version:{sacrebleu.__version__}" in found.signature
 
 
+def test_bleu_without_a_match_of_four_is_smoothed_by_halves() -> None:
+    """Chen and Cherry 2014, method 3: the first precision of nought counts as half a match, the
+    next as a quarter."""
+    found = metrics.bleu(["a b c d e", "x y"], ["a b c f g", "x z"], "none")
+    precisions = [4 / 7, 2 / 5, 1 / 3, 1 / 2 / 2]
+    assert found.value == pytest.approx(100 * math.prod(precisions) ** (1 / 4))
+    found = metrics.bleu(["a b c d e"], ["a b f g h"], "none")
+    precisions = [2 / 5, 1 / 4, 1 / 2 / 3, 1 / 4 / 2]
+    assert found.value == pytest.approx(100 * math.prod(precisions) ** (1 / 4))
+
+
 def chrf_by_hand(hypothesis: str, reference: str, beta: int) -> float:
     """Popović 2015 on one sentence: n-grams of one to six characters without spaces."""
     a, b = hypothesis.replace(" ", ""), reference.replace(" ", "")
