@@ -599,7 +599,7 @@ def force(
         for target in targets
     ]
     filled = [i for i, source in enumerate(sources) if len(source)]
-    lengths = [len(sources[i]) + 1 for i in filled]
+    lengths = [max(len(sources[i]), len(targets[i])) + 1 for i in filled]
     most = BATCH_ROWS[torch.device(device).type]
     for batch in plan_batches(lengths, options.batch_tokens, most):
         chosen = [filled[i] for i in batch]
