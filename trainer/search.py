@@ -35,7 +35,7 @@ Weights = npt.NDArray[np.float32]
 
 NONE: Ids = np.empty(0, np.int64)
 
-BATCH_ROWS = {"cpu": 1024, "cuda": 1 << 15}
+BATCH_ROWS = {"cpu": 768, "cuda": 1 << 15}
 """Most hypotheses of a batch, by device: with more of them a CPU is slower and not faster, for
 they leave its caches."""
 
