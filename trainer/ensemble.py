@@ -82,7 +82,6 @@ class Stack(Network):
         "_decoder_inputs",
         "_decoder_bias",
         "_decoder_norms",
-        "_context",
         "_query",
         "_energy",
         "_readout",
