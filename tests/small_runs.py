@@ -1,7 +1,7 @@
 """Small training runs by the command line: sizes, data, and what is compared of two runs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,15 @@ def run_contents(output: Path) -> dict[str, Any]:
         str(path.relative_to(output)): contents(path)
         for path in sorted(output.rglob("*"))
         if path.is_file() and path.name != "config.json"
+    }
+
+
+def changed_at(output: Path, but: Collection[str] = ("config.json",)) -> dict[str, int]:
+    """When each file below was last written, in nanoseconds; `but`: names that do not count."""
+    return {
+        str(path.relative_to(output)): path.stat().st_mtime_ns
+        for path in output.rglob("*")
+        if path.is_file() and path.name not in but
     }
 
 

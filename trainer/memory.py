@@ -1,7 +1,7 @@
 """Memory: what is freed stays for the next step, and where it runs out the user learns it.
 
-Running out always ends the run, in all processes. A process that skipped a batch of its own accord
-would leave the others waiting for its gradients.
+In training running out always ends the run, in all processes. A process that skipped a batch of its
+own accord would leave the others waiting for its gradients.
 """
 
 import contextlib

@@ -243,6 +243,8 @@ class Network:
         )
         self._readout_bias = cast(model.readout.bias, readout)
         self._readout_norm = model.readout_norm
+        self._widths = len(self._context), len(self._readout)
+        """Of what contexts and pieces add to the gates and to the readout."""
         self._context_products = torch.cat([self._context, self._readout[:, -parts[2].shape[1] :]])
         self._low_rank = cast(model.low_rank.weight, readout // 2, self._extra)
         self.output_VE = cast(model.output.weight, self._extra, vocabulary)
@@ -310,7 +312,7 @@ class Network:
         memory = self.encode(source_BS, mask_BS)
         products_BSX = functional.linear(memory.annotations_BSZ, self._context_products)
         hidden_BLH = self.start(memory)
-        context_BG = products_BSX.new_zeros(len(source_BS), len(self._context))
+        context_BG = products_BSX.new_zeros(len(source_BS), self._widths[0])
         attended = Attended(kernels.lasting_keys(memory.keys_BSH), products_BSX, mask_bias(memory))
         if own_BX is not None:
             output_VE, bias_V = self._output
@@ -340,8 +342,7 @@ class Network:
             hidden_RLH = self._update(hidden_RLH, inputs_RG + context_RG)
         query_RH = _linear(hidden_RLH[..., 0, :], self._query)
         weights_RS, looked_RX = self._look(query_RH, attended, rows)
-        sizes = self._context.shape[-2], self._readout.shape[-2]
-        context_RG, readout_RH = looked_RX.split(sizes, -1)
+        context_RG, readout_RH = looked_RX.split(self._widths, -1)
         own = self._readout[..., : self.config.hidden]
         own_RH = _linear(hidden_RLH[..., -1, :], own, self._readout_bias)
         features = Features(self._features(readout_RH + own_RH + spoken_RH))
@@ -353,9 +354,7 @@ class Network:
         """What the last piece adds: inputs_RG of the first GRU, and what the readout is given."""
         table_VX = self._table
         if table_VX is not None:
-            inputs_RG, spoken_RH = table_VX[previous_R].split(
-                (self._context.shape[-2], self._readout.shape[-2]), -1
-            )
+            inputs_RG, spoken_RH = table_VX[previous_R].split(self._widths, -1)
             return inputs_RG, spoken_RH
         return self._said(previous_R)
 
@@ -369,8 +368,7 @@ class Network:
     @functools.cached_property
     def _table(self) -> Tensor | None:
         """`_said` of every piece, [V, G + H], if it is not too large."""
-        columns = self._context.shape[-2] + self._readout.shape[-2]
-        if self.config.target_vocabulary * columns > TABLE:
+        if self.config.target_vocabulary * sum(self._widths) > TABLE:
             return None
         pieces_V = torch.arange(self.config.target_vocabulary, device=self._readout.device)
         with torch.no_grad():

@@ -72,14 +72,6 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def changed_at(output: Path) -> dict[str, int]:
-    return {
-        str(path.relative_to(output)): path.stat().st_mtime_ns
-        for path in output.rglob("*")
-        if path.is_file() and path.name not in OURS
-    }
-
-
 def test_words_and_data_are_made_once_for_all_seeds_and_both_word_systems(finished: Path) -> None:
     found = {
         str(path.parent.relative_to(finished))
@@ -181,9 +173,9 @@ def test_the_markdown_shows_mean_range_and_ensemble(finished: Path) -> None:
 def test_a_finished_experiment_is_skipped_as_a_whole(
     config: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = changed_at(finished)
+    before = small_runs.changed_at(finished, OURS)
     assert cli.main(["experiment", config, "--output", str(finished)]) == 0
-    assert changed_at(finished) == before
+    assert small_runs.changed_at(finished, OURS) == before
     lines = capsys.readouterr().out.splitlines()
     skipped = [line.split()[0] for line in lines if line.endswith(" skipped")]
     stages = [name.removesuffix("/manifest.json") for name in before if "manifest" in name]
@@ -226,15 +218,17 @@ def test_a_further_seed_keeps_the_models_that_are_there(
     less = ["--set", "systems=[bpe-joint]", "--set", "evaluate.samples=1"]
     command = ["experiment", config, "--output", f"{tmp_path}/out", "--quiet", *less]
     assert cli.main([*command, "--set", "seeds=[1]"]) == 0
-    before = changed_at(tmp_path / "out")
+    before = small_runs.changed_at(tmp_path / "out", OURS)
     assert "bpe-joint" in (tmp_path / "out/tables.md").read_text()
     assert "ensemble" not in read_json(f"{tmp_path}/out/report/metrics.json")["systems"]
     assert cli.main(command) == 1
     error = capsys.readouterr().err
     assert f"{tmp_path}/out/report was made of 4 inputs and would now be made of 6" in error
-    assert changed_at(tmp_path / "out") == before, "said before the second model is trained"
+    assert small_runs.changed_at(tmp_path / "out", OURS) == before, (
+        "said before the second model is trained"
+    )
     assert cli.main([*command, "--overwrite"]) == 0
-    after = changed_at(tmp_path / "out")
+    after = small_runs.changed_at(tmp_path / "out", OURS)
     changed = {name.split("/")[0] for name in before if before[name] != after.get(name)}
     assert changed == {"report"}
     tables = read_json(f"{tmp_path}/out/tables.json")["systems"]["bpe-joint"]

@@ -63,14 +63,6 @@ def finished(config: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def changed_at(output: Path) -> dict[str, int]:
-    return {
-        str(path.relative_to(output)): path.stat().st_mtime_ns
-        for path in output.rglob("*")
-        if path.is_file() and path.name != "config.json"
-    }
-
-
 KILL_WHEN_THERE_IS = (
     "corpus/dev/started.json",
     "merges/started.json",
@@ -117,9 +109,9 @@ def test_the_report_has_the_attention_of_the_translations(finished: Path) -> Non
 def test_a_finished_run_is_skipped_as_a_whole(
     config: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = changed_at(finished)
+    before = small_runs.changed_at(finished)
     assert cli.main(["run", config, "--output", str(finished)]) == 0
-    assert changed_at(finished) == before
+    assert small_runs.changed_at(finished) == before
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines() if line.endswith(" skipped")]
     assert [row[0] for row in rows] == [
@@ -145,14 +137,14 @@ def test_a_finished_run_is_skipped_as_a_whole(
 def test_a_changed_option_is_refused_and_overwrite_does_again_what_follows_from_it(
     config: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = changed_at(finished)
+    before = small_runs.changed_at(finished)
     change = ["run", config, "--output", str(finished), "--set", "decode.beam=3"]
     assert cli.main(change) == 1
     assert "(option 'beam' differs: 2 there, 3 here)" in capsys.readouterr().err
-    assert changed_at(finished) == before
+    assert small_runs.changed_at(finished) == before
     try:
         assert cli.main([*change, "--quiet", "--overwrite"]) == 0
-        after = changed_at(finished)
+        after = small_runs.changed_at(finished)
         folders = {Path(name).parent.parts[0] for name in before if before[name] != after[name]}
         assert folders == {"translations", "report"}
     finally:
